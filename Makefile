@@ -1,0 +1,36 @@
+# Every target sets itself up: the first run creates .venv, later ones reuse it.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help setup demo test check bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: .venv/ready  ## create .venv with everything pinned in constraints.txt
+
+.venv/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "PathE needs Python 3.10 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make setup PYTHON=python3.12"; exit 2; }
+	@test -x $(BIN)/python || { echo "creating .venv ..."; $(PYTHON) -m venv .venv; }
+	@echo "installing pathe and its pinned dependencies into .venv (a few minutes the first time) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
+	@touch $@
+
+demo: setup  ## the main job on a small graph that needs no download
+	$(BIN)/pathe analyze umls
+	$(BIN)/pathe paths umls --entity virus --entity enzyme -n 3 --max-hops 4
+
+test: setup  ## run the tests
+	$(BIN)/python -m pytest
+
+check: setup  ## what CI runs: formatting, lint, types, tests
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+bench: setup  ## measure against peers on this machine; writes benchmarks/*.json
+	$(BIN)/python benchmarks/foundation.py
+
+clean:  ## remove .venv and caches
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info

@@ -1,0 +1,128 @@
+"""What every benchmark needs: times, peak memory, provenance, a table and a JSON file."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+HERE = Path(__file__).parent
+DATA = Path(os.environ.get("PATHE_DATA", HERE.parents[1] / "shared" / "data"))
+console = Console(stderr=True, highlight=False)
+
+
+def best_time(run: Callable[[], Any], repeats: int = 3) -> float:
+    """The shortest of some runs in seconds: the least disturbed by the machine's other work."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def reset_peak() -> None:
+    """Forgets the process's peak memory so far (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_bytes() -> int:
+    """Peak resident memory since the last reset."""
+    return _status("VmHWM")
+
+
+def resident_bytes() -> int:
+    return _status("VmRSS")
+
+
+def _status(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"no {field} in /proc/self/status")
+
+
+def in_own_process(script: str, *args: str) -> dict[str, Any]:
+    """Runs `python script args` and returns the JSON on its last line: clean memory figures."""
+    found = subprocess.run(
+        [sys.executable, script, *args], check=True, stdout=subprocess.PIPE, text=True
+    )
+    result: dict[str, Any] = json.loads(found.stdout.splitlines()[-1])
+    return result
+
+
+def provenance(seed: int) -> dict[str, Any]:
+    """Where a figure comes from."""
+
+    def git(*args: str) -> str:
+        return subprocess.run(
+            ["git", *args], capture_output=True, text=True, cwd=HERE
+        ).stdout.strip()
+
+    return {
+        "command": "make bench",
+        "commit": git("rev-parse", "HEAD"),
+        "uncommitted_changes": bool(git("status", "--porcelain", "--", "src", "benchmarks/*.py")),
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "seed": seed,
+        "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "system": platform.system()},
+        "versions": {"python": platform.python_version()}
+        | {p: version(p) for p in ("torch", "numpy", "pyarrow", "numba", "pykeen", "igraph")},
+    }
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    names = [
+        line.split(":")[1].strip()
+        for line in (info.read_text().splitlines() if info.exists() else [])
+        if line.startswith("model name")
+    ]
+    return names[0] if names else platform.processor()
+
+
+def write_results(name: str, rows: list[dict[str, Any]], seed: int) -> None:
+    """benchmarks/NAME.json and a table; exit code 1 where a bar is missed."""
+    path = HERE / f"{name}.json"
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps({**provenance(seed), "results": rows}, indent=2) + "\n")
+    partial.replace(path)
+    table = Table("measure", "ours", "peer or size", "ratio", "bar", "", title=name)
+    for row in rows:
+        met = "[green]met[/]" if row["met"] else "[red]missed[/]"
+        table.add_row(row["measure"], row["ours"], row["peer"], row["ratio"], row["bar"], met)
+    console.print(table)
+    console.print(f"written to {path.name}")
+    if not all(row["met"] for row in rows):
+        raise SystemExit(1)
+
+
+def synthetic_triples(n_entities: int, n_triples: int, n_relations: int, seed: int) -> Tensor:
+    """A graph with skewed degrees and relations: sorted unique int32 (n, 3) triples."""
+    random = np.random.default_rng(seed)
+
+    def skewed(n: int, power: float) -> Any:
+        return (n * random.random(n_triples) ** power).astype(np.int64)
+
+    shuffle = random.permutation(n_entities)  # a hub as head need not be one as tail
+    heads, tails = skewed(n_entities, 2.0), shuffle[skewed(n_entities, 3.0)]
+    codes = np.unique((heads * n_relations + skewed(n_relations, 3.0)) * n_entities + tails)
+    triples = np.empty((len(codes), 3), dtype=np.int32)
+    triples[:, 2] = codes % n_entities
+    codes //= n_entities
+    triples[:, 1], triples[:, 0] = codes % n_relations, codes // n_relations
+    return torch.from_numpy(triples)

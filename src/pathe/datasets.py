@@ -1,0 +1,286 @@
+"""What the user names (a file, a folder, a data set) -> a knowledge graph of ids."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from pathe.columns import COMPRESSIONS, KNOWN_SUFFIXES, ROLES, used_names
+from pathe.errors import DataError
+from pathe.named import read_named
+from pathe.openke import FILES as OPENKE_FILES
+from pathe.openke import read_openke
+from pathe.readers import ReadOptions, ReadReport, locate_row, read_columns, split_suffix
+from pathe.triples import Vocabulary, encode, split_triples, unique_triples, write_triples
+
+SPLITS = ("train", "valid", "test")
+_ALIASES = {"training": "train", "dev": "valid", "validation": "valid", "testing": "test"}
+
+
+@dataclass(frozen=True, eq=False)
+class KnowledgeGraph:
+    """Names and triples; each split is int32 (n, 3), sorted and unique, empty where absent."""
+
+    name: str
+    entities: Vocabulary
+    relations: Vocabulary
+    train: Tensor
+    valid: Tensor
+    test: Tensor
+    report: ReadReport
+    inference: KnowledgeGraph | None = None
+
+    @property
+    def n_entities(self) -> int:
+        return len(self.entities)
+
+    @property
+    def n_relations(self) -> int:
+        return len(self.relations)
+
+    def fingerprint(self) -> str:
+        """16 hex digits of the names and triples, whatever the files' format and order."""
+        digest = blake2b(digest_size=8)
+        for vocabulary in (self.entities, self.relations):
+            digest.update(len(vocabulary).to_bytes(8, "little"))
+            for buffer in vocabulary.buffers():
+                digest.update(buffer)
+        for triples in (self.train, self.valid, self.test):
+            digest.update(len(triples).to_bytes(8, "little"))
+            digest.update(triples.contiguous().numpy().data)
+        return digest.hexdigest()
+
+    @classmethod
+    def read(
+        cls,
+        data: str | Path,
+        *,
+        split: tuple[float, float, float] | None = None,
+        seed: int = 0,
+        allow_unseen: bool = False,
+        relations: Vocabulary | None = None,
+        options: ReadOptions | None = None,
+    ) -> KnowledgeGraph:
+        """Read a file, a folder or a data set by name; `split` is for one file of triples.
+
+        With `relations` (a trained model's) ids are theirs, and other relations are unknown.
+        """
+        options = options or ReadOptions()
+        path = Path(data).expanduser()
+        if path.is_dir():
+            path = path.resolve()
+            files = _split_files(path)
+            if split is None or set(files) != {"train"}:
+                if split is not None:
+                    raise DataError(
+                        f"{path}: --split is for one file of triples; this folder has its own "
+                        f"splits. Drop --split, or give one of the files."
+                    )
+                return _read_folder(path, files, relations, options)
+            path = files["train"]
+        if path.exists():
+            graph = _read_file(path, relations, options)
+            if split is None:
+                return graph
+            parts = split_triples(graph.train, split, seed, not allow_unseen)
+            return replace(graph, train=parts[0], valid=parts[1], test=parts[2])
+        if os.sep in str(data) or split_suffix(path)[1]:
+            raise DataError(f"{data}: no such file or folder")
+        if split is not None:
+            raise DataError(f"{data}: --split is for one file of triples, not for a data set name")
+        return _read_data_set(str(data), relations, options)
+
+    def save(self, folder: Path | str, suffix: str = ".txt") -> None:
+        """Write the splits that have triples to a new or empty folder: whole or not at all."""
+        folder = Path(folder)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise DataError(f"{folder}: expected a new or empty folder, it holds files already")
+        aside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
+        try:
+            aside.mkdir(parents=True)
+            for split in SPLITS:
+                triples = getattr(self, split)
+                if len(triples):
+                    path = aside / f"{split}{suffix}"
+                    write_triples(path, triples, self.entities, self.relations)
+            os.replace(aside, folder)  # noqa: PTH105
+        except OSError as error:
+            raise DataError(f"{folder}: can't be written ({error})") from error
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+
+class _Source(NamedTuple):
+    """One split's rows; `locate` turns a row number into words such as `, line 7`."""
+
+    split: str
+    where: str
+    table: Any
+    locate: Callable[[int], str]
+
+
+def _build(
+    name: str,
+    sources: list[_Source],
+    relations: Vocabulary | None,
+    options: ReadOptions,
+    report: ReadReport,
+) -> KnowledgeGraph:
+    """Sources of train first, then valid and test -> a graph."""
+    if relations is None:
+        relations = relations_of(sources[0].table)
+    known = [_known_only(source, relations, options, report) for source in sources]
+    names = [t.column(role).chunk(0).dictionary for t in known for role in ("head", "tail")]
+    entities = Vocabulary(pa.chunked_array(names))
+    splits = dict.fromkeys(SPLITS, torch.empty((0, 3), dtype=torch.int32))
+    for source, table in zip(sources, known, strict=True):
+        triples, n_duplicates = unique_triples(encode(table, entities, relations))
+        splits[source.split] = triples
+        report.duplicates += n_duplicates
+    train, valid, test = (splits[split] for split in SPLITS)
+    return KnowledgeGraph(name, entities, relations, train, valid, test, report)
+
+
+def relations_of(table: Any) -> Vocabulary:
+    """The vocabulary of a table's relation column."""
+    return Vocabulary(table.column("relation").chunk(0).dictionary, "relation")
+
+
+def _known_only(
+    source: _Source, relations: Vocabulary, options: ReadOptions, report: ReadReport
+) -> Any:
+    """The source's table without rows of unknown relations, which raise unless skipped."""
+    column = source.table.column("relation").chunk(0)
+    known_names = relations.ids(column.dictionary, missing="mark").numpy() >= 0
+    if known_names.all():
+        return source.table
+    known = known_names[column.indices.to_numpy()]
+    if options.on_error == "raise":
+        row = int(known.argmin())
+        raise DataError(
+            f"{source.where}{source.locate(row)}: the relation {column[row].as_py()!r} isn't "
+            "among the training relations. Add it to train, or drop such triples with "
+            "--on-error skip."
+        )
+    report.unknown_relations += int((~known).sum())
+    if not known.any():
+        raise DataError(f"{source.where}: no triple in it has a training relation")
+    table = source.table.filter(pa.array(known)).combine_chunks()
+    columns = [used_names(table.column(role).chunk(0)) for role in ROLES]
+    return pa.table(columns, names=list(ROLES))
+
+
+def _read_source(split: str, path: Path, options: ReadOptions, report: ReadReport) -> _Source:
+    table = read_columns(path, options, report)
+    return _Source(split, str(path), table, lambda row: locate_row(path, options, row))
+
+
+def _read_file(path: Path, relations: Vocabulary | None, options: ReadOptions) -> KnowledgeGraph:
+    report = ReadReport()
+    source = _read_source("train", path, options, report)
+    return _build(split_suffix(path)[0], [source], relations, options, report)
+
+
+def _stems(folder: Path) -> dict[str, list[Path]]:
+    """Readable files by name without suffixes, lower case."""
+    stems: dict[str, list[Path]] = {}
+    for path in sorted(folder.iterdir()):
+        stem, suffix, _ = split_suffix(path)
+        if suffix and path.is_file():
+            stems.setdefault(stem.lower(), []).append(path)
+    return stems
+
+
+def _split_files(folder: Path) -> dict[str, Path]:
+    """Files named train, valid (or dev, validation) and test, by split."""
+    files: dict[str, Path] = {}
+    for stem, paths in _stems(folder).items():
+        split = _ALIASES.get(stem, stem)
+        if split not in SPLITS:
+            continue
+        paths = [*paths, files[split]] if split in files else paths
+        if len(paths) > 1:
+            found = " and ".join(sorted(p.name for p in paths))
+            raise DataError(f"{folder}: expected one {split} file, found {found}. Remove one.")
+        files[split] = paths[0]
+    return files
+
+
+def _read_folder(
+    folder: Path, files: dict[str, Path], relations: Vocabulary | None, options: ReadOptions
+) -> KnowledgeGraph:
+    """A folder of splits or of OpenKE ids; a GraIL pair when its sibling is there."""
+    if "train" not in files:
+        return _read_openke_folder(folder, relations, options)
+    missing = [split for split in SPLITS if split not in files]
+    if missing:
+        raise DataError(
+            f"{folder}: expected files named train, valid and test; no {' and no '.join(missing)} "
+            f"file. To read only the training triples give {files['train']} itself, with --split "
+            "0.8,0.1,0.1 to make splits of them."
+        )
+    if relations is None and folder.name.endswith("_ind"):
+        base = folder.with_name(folder.name.removesuffix("_ind"))
+        base_files = _split_files(base) if base.is_dir() else {}
+        if "train" in base_files:
+            relations = relations_of(read_columns(base_files["train"], options))
+    report = ReadReport()
+    sources = [_read_source(split, files[split], options, report) for split in SPLITS]
+    graph = _build(folder.name, sources, relations, options, report)
+    sibling = folder.with_name(f"{folder.name}_ind")
+    if sibling.is_dir() and "train" in (sibling_files := _split_files(sibling)):
+        inference = _read_folder(sibling, sibling_files, graph.relations, options)
+        return replace(graph, inference=inference)
+    return graph
+
+
+def _read_openke_folder(
+    folder: Path, relations: Vocabulary | None, options: ReadOptions
+) -> KnowledgeGraph:
+    stems = _stems(folder)
+    if not set(OPENKE_FILES[:3]) & set(stems):
+        found = sorted(p.name for p in folder.iterdir())
+        more = f" and {len(found) - 10} more" if len(found) > 10 else ""
+        raise DataError(
+            f"{folder}: no known kind of folder. Expected train, valid and test files "
+            f"({', '.join(KNOWN_SUFFIXES)}, also with {', '.join(COMPRESSIONS)}) or OpenKE's "
+            f"{', '.join(f'{f}.txt' for f in OPENKE_FILES)}; found "
+            f"{', '.join(found[:10]) or 'nothing'}{more}."
+        )
+    missing = [f"{name}.txt" for name in OPENKE_FILES if name not in stems]
+    if missing:
+        raise DataError(f"{folder}: an OpenKE folder without {' and '.join(missing)}")
+    report = ReadReport()
+    files = {name: stems[name][0] for name in OPENKE_FILES}
+    tables = read_openke(files, options, report)
+    sources = [
+        # Exact when no line is blank, which the format has no use for; line 1 is the count.
+        _Source(split, str(files[f"{split}2id"]), tables[split], lambda row: f", line {row + 2}")
+        for split in SPLITS
+    ]
+    return _build(folder.name, sources, relations, options, report)
+
+
+def _read_data_set(name: str, relations: Vocabulary | None, options: ReadOptions) -> KnowledgeGraph:
+    named = read_named(name)
+
+    def build(title: str, tables: dict[str, Any], theirs: Vocabulary | None) -> KnowledgeGraph:
+        report = ReadReport(rows=sum(t.num_rows for t in tables.values()))
+        sources = [_Source(s, f"{title} {s}", t, lambda _: "") for s, t in tables.items()]
+        return _build(title, sources, theirs, options, report)
+
+    graph = build(named.name, named.tables, relations)
+    if named.inference is None:
+        return graph
+    inference = build(f"{named.name}_ind", named.inference, graph.relations)
+    return inference if named.alone else replace(graph, inference=inference)

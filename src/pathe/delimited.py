@@ -1,0 +1,235 @@
+"""Delimited text -> three Arrow columns, in blocks; and the slow search for a bad line."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+
+from pathe.columns import (
+    BATCH,
+    BROKEN,
+    ROLES,
+    SKIP_HINT,
+    TEXT,
+    BadRowError,
+    ReadOptions,
+    ReadReport,
+    collect,
+    is_utf8,
+    known_header,
+    named_positions,
+    open_stream,
+    split_suffix,
+)
+from pathe.errors import DataError
+
+_BLOCK = 8 << 20  # bytes parsed at a time; a line beyond it goes to the slow parser
+_OPEN_QUOTE = "a quote is opened here and never closed. Close it, or double quotes inside names."
+_BOM = b"\xef\xbb\xbf"
+
+
+class _Layout(NamedTuple):
+    """Where the three names of a text row are; `width` is the number of columns."""
+
+    delimiter: str
+    quoted: bool
+    width: int
+    picks: tuple[int, ...]
+    header: bool
+
+
+def read_text(path: Path, options: ReadOptions, report: ReadReport) -> Any:
+    """A table of the file's rows: by the fast parser, by the slow one when that stumbles."""
+    try:
+        layout = _layout(path, options)
+    except BROKEN as error:
+        raise DataError(_corrupt(path, 0, error)) from error
+    report.header_lines += layout.header
+    try:
+        return collect(_fast_batches(path, layout), None)
+    except (*BROKEN, BadRowError):
+        # Only the slow parser can name a bad line, skip it, or take a line beyond a block.
+        return collect(_slow_batches(path, layout, options, report), None)
+
+
+def locate_line(path: Path, options: ReadOptions, row: int) -> str:
+    """`, line 7` for the row numbered from 0 of a file read without skipping."""
+    layout = _layout(path, options)
+    lines = (line for line, _, _ in _records(path, layout.delimiter, layout.quoted))
+    return f", line {next(islice(lines, row + layout.header, None), 0)}"
+
+
+def _fast_batches(path: Path, layout: _Layout) -> Iterator[list[Any]]:
+    """Three binary arrays a block; ArrowInvalid for anything out of the ordinary."""
+    names = [f"f{i}" for i in range(layout.width)]
+    picked = [names[i] for i in layout.picks]
+    quote: Any = '"' if layout.quoted else False
+    reader = pacsv.open_csv(
+        open_stream(path),
+        read_options=pacsv.ReadOptions(column_names=names, block_size=_BLOCK),
+        parse_options=pacsv.ParseOptions(
+            delimiter=layout.delimiter,
+            quote_char=quote,
+            double_quote=layout.quoted,
+            newlines_in_values=layout.quoted,
+        ),
+        convert_options=pacsv.ConvertOptions(
+            include_columns=list(dict.fromkeys([*picked, names[-1]])),
+            column_types=dict.fromkeys(names, pa.large_binary()),
+            check_utf8=False,
+        ),
+    )
+    header, last = layout.header, b""
+    for batch in reader:
+        if not batch.num_rows:
+            continue
+        last = batch.column(names[-1])[-1].as_py()
+        yield [batch.column(name)[int(header) :] for name in picked]
+        header = False
+    if layout.quoted and (b"\n" in last or b"\r" in last):
+        # The parser lets a quote left open swallow the rest of the file without a word.
+        raise pa.ArrowInvalid("perhaps an open quote")
+
+
+def _slow_batches(
+    path: Path, layout: _Layout, options: ReadOptions, report: ReadReport
+) -> Iterator[list[Any]]:
+    """Three binary arrays a batch, line by line: bad lines raise DataError or are skipped."""
+    line, rows = 0, []
+    records = _records(path, layout.delimiter, layout.quoted)
+    try:
+        for line, row, problem in islice(records, int(layout.header), None):
+            if problem := problem or _problem(row, layout):
+                if options.on_error == "raise" or problem == _OPEN_QUOTE:
+                    raise DataError(f"{path}, line {line}: {problem}")
+                report.skipped += 1
+                report.first_skipped = report.first_skipped or f"{path}, line {line}: {problem}"
+                continue
+            rows.append([row[i] for i in layout.picks])
+            if len(rows) == BATCH:
+                yield [pa.array(column, pa.large_binary()) for column in zip(*rows, strict=True)]
+                rows = []
+    except BROKEN as error:
+        raise DataError(_corrupt(path, line, error)) from error
+    if rows:
+        yield [pa.array(column, pa.large_binary()) for column in zip(*rows, strict=True)]
+
+
+def _problem(row: list[bytes], layout: _Layout) -> str:
+    """What is wrong with a row, in words; "" when nothing is."""
+    if len(row) != layout.width:
+        separator = {"\t": "tabs", " ": "spaces", ",": "commas"}.get(layout.delimiter)
+        whole = layout.delimiter.encode().join(row)
+        return (
+            f"expected {layout.width} columns separated by {separator or repr(layout.delimiter)}, "
+            f"got {len(row)}: {whole[:80].decode(errors='replace')!r}."
+            f"{_other_delimiter(whole, layout)} {SKIP_HINT}"
+        )
+    for role, i in zip(ROLES, layout.picks, strict=True):
+        if not row[i]:
+            return f"expected a {role} in column {i + 1}, it is empty. {SKIP_HINT}"
+        if not is_utf8(row[i]):
+            return (
+                f"expected UTF-8 text, the {role} is {row[i][:80]!r}. "
+                "Convert the file to UTF-8, or skip such lines with --on-error skip."
+            )
+    return ""
+
+
+def _corrupt(path: Path, line: int, error: BaseException) -> str:
+    return (
+        f"{path}: can't be read after line {line} ({error}). "
+        "The file is truncated or corrupt: fetch or write it again."
+    )
+
+
+def _other_delimiter(row: bytes, layout: _Layout) -> str:
+    words = {b"\t": "tab", b" ": "space", b",": "comma", b";": "';'", b"|": "'|'"}
+    for other, word in words.items():
+        if other.decode() != layout.delimiter and row.count(other) == layout.width - 1:
+            return f" Perhaps it needs --delimiter {word}."
+    return ""
+
+
+def _layout(path: Path, options: ReadOptions) -> _Layout:
+    """Delimiter, width, columns and header, from the options and the first row."""
+    _, suffix, _ = split_suffix(path)
+    quoted = suffix == ".csv"
+    delimiter = options.delimiter or TEXT[suffix]
+    delimiter = {"\\t": "\t", "tab": "\t", "space": " ", "comma": ","}.get(delimiter, delimiter)
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        raise DataError(f"--delimiter: expected one ASCII character or 'tab', got {delimiter!r}")
+    named = options.columns is not None and not all(c.isdecimal() for c in options.columns)
+    records = _records(path, delimiter, quoted)
+    line, row, _ = next(records, (0, [], ""))
+    if not line:
+        raise DataError(f"{path}: no triples in it; expected at least one.")
+    first = [f.decode(errors="replace") for f in row]
+    if options.columns is None:
+        known = known_header(first) if len(first) == 3 and options.header is not False else None
+        return _Layout(delimiter, quoted, 3, known or (0, 1, 2), bool(options.header or known))
+    if named:
+        if options.header is False:
+            raise DataError(f"--columns {','.join(options.columns)} names a header; there is none.")
+        return _Layout(
+            delimiter, quoted, len(first), named_positions(path, options.columns, first), True
+        )
+    picks = tuple(int(c) - 1 for c in options.columns)
+    if len(set(picks)) < 3 or min(picks) < 0:
+        raise DataError(f"--columns: expected 3 different positions from 1, got {options.columns}")
+    if options.on_error == "skip":
+        while len(first) <= max(picks) and (found := next(records, None)):
+            first = [f.decode(errors="replace") for f in found[1]]
+    if len(first) <= max(picks):
+        raise DataError(
+            f"{path}, line {line}: expected at least {max(picks) + 1} columns for --columns "
+            f"{','.join(options.columns)}, got {len(first)}. {SKIP_HINT}"
+        )
+    known = known_header([first[i] for i in picks]) if len(first) == len(row) else None
+    header = known is not None if options.header is None else options.header
+    return _Layout(delimiter, quoted, len(first), picks, header)
+
+
+def _records(path: Path, delimiter: str, quoted: bool) -> Iterator[tuple[int, list[bytes], str]]:
+    """(physical line number, fields, problem) of each row that isn't blank; slow."""
+    with open_stream(path) as stream:
+        if not quoted:
+            for number, line in enumerate(physical_lines(stream), 1):
+                line = line.rstrip(b"\r\n")
+                if line if delimiter == " " else line.strip(b" "):
+                    yield number, line.split(delimiter.encode()), ""
+            return
+        # Latin-1 maps each byte to one character and back, so that bad UTF-8 gets through.
+        text = (line.decode("latin-1") for line in physical_lines(stream))
+        rows = csv.reader(text, delimiter=delimiter, strict=True)
+        while True:
+            start = rows.line_num + 1
+            try:
+                row = next(rows, None)
+            except csv.Error as error:
+                open_quote = "unexpected end" in str(error)
+                yield start, [], _OPEN_QUOTE if open_quote else f"not CSV: {error}. {SKIP_HINT}"
+                continue
+            if row is None:
+                return
+            if row and (len(row) > 1 or row[0].strip(" ")):
+                yield start, [f.encode("latin-1") for f in row], ""
+
+
+def physical_lines(stream: Any) -> Iterator[bytes]:
+    """Physical lines with their ends (LF, CRLF or CR), without a byte-order mark."""
+    carry, first = b"", True
+    while block := stream.read(1 << 20):
+        pieces = (carry + block).splitlines(keepends=True)
+        carry = pieces.pop()  # may go on in the next block, even as the LF of a CRLF
+        for line in pieces:
+            yield line.removeprefix(_BOM) if first else line
+            first = False
+    if carry:
+        yield carry.removeprefix(_BOM) if first else carry

@@ -1,0 +1,32 @@
+"""The error tree: what a user can put right is a `PatheError`; anything else is a defect."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PatheError(Exception):
+    """Something the user can put right: says what was expected, what came and what to do."""
+
+
+class DataError(PatheError):
+    """A file or folder that can't be read as a knowledge graph."""
+
+
+class UnknownNameError(PatheError):
+    """An entity, relation, data set, preset or option name that isn't known."""
+
+
+class ConfigError(PatheError):
+    """Settings that don't fit together or don't fit the data."""
+
+
+class TrainingError(PatheError):
+    """A training run that can't go on."""
+
+
+def nearest(name: str, known: Iterable[str], n: int = 3) -> str:
+    """The known names closest to `name` as the tail of an error message, or nothing."""
+    close = difflib.get_close_matches(name, list(known), n=n, cutoff=0.5)
+    return f" Closest: {', '.join(repr(c) for c in close)}." if close else ""

@@ -1,0 +1,94 @@
+"""The index of known triples: every filter of negatives and candidates asks here, in bulk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pathe.graph import Tensors, expand
+
+NO_KEY = (1 << 63) - 1  # closes the sorted keys and codes, so that no search runs off their end
+
+
+@dataclass(frozen=True)
+class Lists(Tensors):
+    """A sorted list of values for each of many int64 keys; the last key is NO_KEY, without any."""
+
+    keys_G: Tensor  # int64, sorted
+    offsets_G1: Tensor  # int64
+    values_V: Tensor  # int32, sorted within each key
+    codes_V1: Tensor  # int64: group * n_values + value, sorted, for membership
+    n_values: int
+
+    def find(self, keys_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Each key's (row, value) pairs, in row order; a key without values gives none."""
+        group_B = torch.searchsorted(self.keys_G, keys_B)
+        starts_B = self.offsets_G1[group_B]
+        sizes_B = (self.offsets_G1[group_B + 1] - starts_B) * (self.keys_G[group_B] == keys_B)
+        rows_N, slots_N = expand(starts_B, sizes_B)
+        return rows_N, self.values_V[slots_N].long()
+
+    def contains(self, keys_B: Tensor, values_B: Tensor) -> Tensor:
+        """Whether each value is listed under its key."""
+        group_B = torch.searchsorted(self.keys_G, keys_B)
+        codes_B = group_B * self.n_values + values_B
+        found_B = self.codes_V1[torch.searchsorted(self.codes_V1, codes_B)] == codes_B
+        return found_B & (self.keys_G[group_B] == keys_B)
+
+
+@dataclass(frozen=True)
+class KnownTriples(Tensors):
+    """(h, r) -> tails, (r, t) -> heads, (h, t) -> relations, for tensors of ids on any device."""
+
+    n_entities: int
+    n_relations: int
+    by_head_relation: Lists
+    by_relation_tail: Lists
+    by_head_tail: Lists
+
+    def tails(self, heads_B: Tensor, relations_B: Tensor) -> tuple[Tensor, Tensor]:
+        """The known tails of each (head, relation) as (row, tail) pairs."""
+        return self.by_head_relation.find(heads_B.long() * self.n_relations + relations_B)
+
+    def heads(self, relations_B: Tensor, tails_B: Tensor) -> tuple[Tensor, Tensor]:
+        """The known heads of each (relation, tail) as (row, head) pairs."""
+        return self.by_relation_tail.find(tails_B.long() * self.n_relations + relations_B)
+
+    def relations(self, heads_B: Tensor, tails_B: Tensor) -> tuple[Tensor, Tensor]:
+        """The known relations of each (head, tail) as (row, relation) pairs."""
+        return self.by_head_tail.find(heads_B.long() * self.n_entities + tails_B)
+
+    def contains(self, heads_B: Tensor, relations_B: Tensor, tails_B: Tensor) -> Tensor:
+        """Whether each (head, relation, tail) is known; ids broadcast."""
+        heads_B, relations_B, tails_B = torch.broadcast_tensors(heads_B, relations_B, tails_B)
+        keys_B = heads_B.long() * self.n_relations + relations_B
+        return self.by_head_relation.contains(keys_B, tails_B)
+
+
+def index_triples(triples_M3: Tensor, n_entities: int, n_relations: int) -> KnownTriples:
+    """An index of these triples, in any order, duplicates allowed."""
+    heads_M, relations_M, tails_M = triples_M3.long().unbind(1)
+    return KnownTriples(
+        n_entities,
+        n_relations,
+        _lists(heads_M * n_relations + relations_M, tails_M, n_entities),
+        _lists(tails_M * n_relations + relations_M, heads_M, n_entities),
+        _lists(heads_M * n_entities + tails_M, relations_M, n_relations),
+    )
+
+
+def _lists(keys_M: Tensor, values_M: Tensor, n_values: int) -> Lists:
+    keys_G, group_M = keys_M.unique(return_inverse=True)
+    codes_V = (group_M * n_values + values_M).unique()
+    counts_G = torch.bincount(codes_V // n_values, minlength=len(keys_G) + 1)
+    offsets_G1 = torch.cat([counts_G.new_zeros(1), counts_G.cumsum(0)])
+    no_key = keys_G.new_tensor([NO_KEY])
+    return Lists(
+        torch.cat([keys_G, no_key]),
+        offsets_G1,
+        (codes_V % n_values).int(),
+        torch.cat([codes_V, no_key]),
+        n_values,
+    )

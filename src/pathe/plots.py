@@ -1,0 +1,147 @@
+"""Pictures of what `analysis` found. matplotlib is imported only here, and only when drawing."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pathe.errors import ConfigError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+FORMATS = (".png", ".svg", ".pdf")
+BLUE, ORANGE, INK, PALE = "#2f6db3", "#e08a2e", "#333333", "#d9d9d9"
+NAME_WIDTH = 46  # characters of a relation's name
+
+
+def plot_analysis(result: dict[str, Any], path: Path) -> None:
+    """Draw the result of `analyze` in four panels; the file appears whole or not at all."""
+    path = Path(path)
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
+        raise ConfigError(f"{path}: expected a name that ends in {', '.join(FORMATS)}")
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    figure = Figure(figsize=(12.5, 8.4), layout=ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15))
+    # Names are data: a dollar sign in one isn't the start of a formula.
+    with rc_context({"text.parse_math": False, "svg.hashsalt": "pathe"}):
+        rows = figure.subfigures(2, 1, squeeze=False).flat  # each row finds its own widths
+        panels = [axes for row in rows for axes in row.subplots(1, 2)]
+        for draw, axes in zip((_degrees, _relations, _contexts, _hops), panels, strict=True):
+            _style(axes)
+            draw(axes, result)
+        figure.suptitle(_headline(result), color=INK, fontsize=13)
+        aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Glyph")  # a name the font can't show: a box
+                figure.savefig(aside, format=suffix[1:], dpi=150, metadata=metadata)
+            os.replace(aside, path)  # noqa: PTH105
+        except OSError as error:
+            raise ConfigError(f"{path}: can't be written ({error.strerror})") from error
+        finally:
+            aside.unlink(missing_ok=True)
+
+
+def shorten(name: str, width: int = NAME_WIDTH) -> str:
+    """The end of a long name, which tells relations apart; an ellipsis for what went."""
+    name = " ".join(name.split())
+    return name if len(name) <= width else "…" + name[1 - width :]
+
+
+def _headline(result: dict[str, Any]) -> str:
+    counts = result["counts"]
+    return (
+        f"{shorten(result['name'], 60)}: {counts['entities_in_train']:,} entities, "
+        f"{counts['relations_in_train']:,} relations, {counts['triples']['train']:,} training "
+        f"triples ({result['verdict']['grade']})"
+    )
+
+
+def _style(axes: Axes) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(PALE)
+    axes.tick_params(colors=INK, length=3, labelsize=9)
+    axes.set_axisbelow(True)
+
+
+def _title(axes: Axes, title: str, x: str = "", y: str = "") -> None:
+    axes.set_title(title, loc="left", fontsize=11, color=INK)
+    axes.set_xlabel(x, fontsize=9, color=INK)
+    axes.set_ylabel(y, fontsize=9, color=INK)
+
+
+def _degrees(axes: Axes, result: dict[str, Any]) -> None:
+    degree = result["degree"]
+    bins = degree["histogram"]
+    axes.bar(
+        [b["from"] for b in bins], [b["entities"] for b in bins],
+        width=[(b["to"] + 1 - b["from"]) * 0.94 for b in bins], align="edge", color=BLUE,
+    )  # fmt: skip
+    _title(axes, "Degree of entities (in + out)", "degree, bins doubling in width", "entities")
+    if not bins:
+        return
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_ylim(0.7, 3 * max(b["entities"] for b in bins))
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
+    axes.yaxis.set_major_formatter(lambda y, _: f"{y:,.0f}" if y >= 1 else "")
+    axes.axvline(degree["mean"], color=ORANGE, linewidth=1.5, linestyle="--")
+    axes.annotate(
+        f"mean {degree['mean']:.3g}", (degree["mean"], 1), xycoords=("data", "axes fraction"),
+        xytext=(5, -3), textcoords="offset points", color=ORANGE, fontsize=9, va="top",
+    )  # fmt: skip
+
+
+def _relations(axes: Axes, result: dict[str, Any]) -> None:
+    relations = result["relations"]
+    top = relations["top"][::-1]
+    bars = axes.barh(range(len(top)), [100 * r["share"] for r in top], color=BLUE, height=0.72)
+    axes.bar_label(bars, [f"{100 * r['share']:.1f}" for r in top], padding=3, fontsize=9, color=INK)
+    axes.set_yticks(range(len(top)), [shorten(r["relation"]) for r in top], fontsize=8)
+    axes.tick_params(axis="y", length=0)
+    axes.margins(x=0.12)
+    worth = f" (worth {relations['effective']:.1f} equal ones)" if top else ""
+    _title(axes, f"Most frequent relations{worth}", "% of training triples")
+
+
+def _contexts(axes: Axes, result: dict[str, Any]) -> None:
+    rounds = result["contexts"]
+    for key, colour, label in (
+        ("distinct", PALE, "distinct codes per entity"),
+        ("alone", BLUE, "entities alone with their code"),
+    ):
+        shift = -0.2 if key == "distinct" else 0.2
+        values = [100 * (r[key] or 0) for r in rounds]
+        places = [r["round"] + shift for r in rounds]
+        bars = axes.bar(places, values, width=0.38, color=colour, label=label)
+        axes.bar_label(bars, [f"{v:.0f}" for v in values], padding=2, fontsize=9, color=INK)
+    names = ["context", *(f"+ {r['round']} round{'s' * (r['round'] > 1)}" for r in rounds[1:])]
+    axes.set_xticks(range(len(rounds)), names)
+    axes.set_ylim(0, 118)
+    axes.set_yticks(range(0, 101, 20))
+    axes.legend(frameon=False, fontsize=9, loc="upper left", ncols=2, columnspacing=1.2)
+    _title(axes, "Telling entities apart, with rounds of neighbours", y="%")
+
+
+def _hops(axes: Axes, result: dict[str, Any]) -> None:
+    walks = result["walks"]
+    for key, colour, shift, label in (
+        ("out", BLUE, -0.2, "outgoing"),
+        ("in", ORANGE, 0.2, "incoming"),
+    ):
+        mean, hops = walks[key]["mean_hops"], walks[key]["hops"]
+        places = [n + shift for n in range(len(hops))]
+        label = label if mean is None else f"{label}, mean {mean:.1f}"
+        axes.bar(places, [100 * (s or 0) for s in hops], width=0.38, color=colour, label=label)
+    axes.set_xticks(range(len(walks["out"]["hops"])))
+    axes.margins(y=0.2)
+    axes.legend(frameon=False, fontsize=9, loc="upper center")
+    _title(axes, "Length of walks of at most 10 hops", "hops until the end", "% of walks")

@@ -1,0 +1,162 @@
+"""The walk sampler: loop-free random walks, vectorised, seeded, on any device.
+
+At each hop the next edge is drawn uniformly among the edges that lead to an entity not yet on the
+walk; a walk ends where there is none, or at `max_hops`. A few draws from all edges find one almost
+always; where they don't, the remaining edges are counted and one of them is drawn. Both ways are
+uniform over the allowed edges, so the result is exact, and every draw is a hash of (state, hop,
+attempt), so walks don't depend on chunks, device or kernel.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pathe.graph import Adjacency, expand
+from pathe.randomness import below, draw, keyed
+
+N_TRIES = 4
+CHUNK = 1 << 16  # walks, or edges in the exact step, handled at once: bounds the temporaries
+
+
+@dataclass(frozen=True)
+class Walks:
+    """tokens_NT: entity, relation, entity, ... from the start on, -1 after the end; hops_N."""
+
+    tokens_NT: Tensor
+    hops_N: Tensor
+
+
+def sample_walks(
+    adjacency: Adjacency,
+    starts_N: Tensor,
+    max_hops: int,
+    *,
+    seed: int,
+    keys_N: Tensor | None = None,
+    held_out_M: Tensor | None = None,
+) -> Walks:
+    """One walk from each start; equal (seed, key) and start give equal walks.
+
+    keys_N defaults to the row number; held_out_M is True for training triples not to be walked.
+    """
+    n = len(starts_N)
+    tokens_NT = starts_N.new_full((n, 2 * max_hops + 1), -1, dtype=torch.int32)
+    tokens_NT[:, 0] = starts_N
+    hops_N = starts_N.new_zeros(n, dtype=torch.int32)
+    keys_N = torch.arange(n, device=starts_N.device) if keys_N is None else keys_N
+    walk(adjacency, tokens_NT, hops_N, keyed(seed, keys_N), max_hops, held_out_M=held_out_M)
+    return Walks(tokens_NT, hops_N)
+
+
+def held_out(n_triples: int, ids: Tensor) -> Tensor:
+    """The mask over training triples that leaves out the given rows."""
+    return torch.zeros(n_triples, dtype=torch.bool, device=ids.device).index_fill_(
+        0, ids.long(), True
+    )
+
+
+def walk(
+    adjacency: Adjacency,
+    tokens_NT: Tensor,
+    hops_N: Tensor,
+    states_N: Tensor,
+    max_hops: int,
+    *,
+    focus: int = 0,
+    step: int = 1,
+    rows: Tensor | None = None,
+    held_out_M: Tensor | None = None,
+) -> None:
+    """Fills `tokens_NT` in place from the focus column outwards: to the right, or left by step -1.
+
+    The focus column holds the starts; `rows` are the ones to walk (default: all).
+    """
+    rows = torch.arange(len(tokens_NT), device=tokens_NT.device) if rows is None else rows
+    kernel = _walk_compiled if tokens_NT.device.type == "cpu" and HAS_NUMBA else _walk_tensors
+    kernel(adjacency, tokens_NT, hops_N, states_N, max_hops, focus, step, rows, held_out_M)
+
+
+HAS_NUMBA = importlib.util.find_spec("numba") is not None
+
+
+def _walk_compiled(
+    adjacency: Adjacency, tokens_NT: Tensor, hops_N: Tensor, states_N: Tensor, max_hops: int,
+    focus: int, step: int, rows: Tensor, held_out_M: Tensor | None,
+) -> None:  # fmt: skip
+    held = torch.zeros(0, dtype=torch.bool) if held_out_M is None else held_out_M
+    importlib.import_module("pathe.walks_cpu").walk(
+        adjacency.offsets_E1.numpy(), adjacency.neighbours_M.numpy(),
+        adjacency.relations_M.numpy(), adjacency.triples_M.numpy(), held.numpy(),
+        rows.numpy(), states_N.numpy(), max_hops, N_TRIES,
+        tokens_NT.numpy(), focus, step, hops_N.numpy(),
+    )  # fmt: skip
+
+
+def _walk_tensors(
+    adjacency: Adjacency, tokens_NT: Tensor, hops_N: Tensor, states_N: Tensor, max_hops: int,
+    focus: int, step: int, rows: Tensor, held_out_M: Tensor | None,
+) -> None:  # fmt: skip
+    for chunk in rows.split(CHUNK if rows.device.type == "cpu" else len(rows) or 1):
+        active = chunk
+        for hop in range(max_hops):
+            seen = [tokens_NT[:, focus + step * 2 * back] for back in range(hop + 1)]
+            slots = _next_slots(adjacency, active, seen, states_N, hop, held_out_M)
+            moved = slots >= 0
+            active, slots = active[moved], slots[moved]
+            tokens_NT[active, focus + step * (2 * hop + 1)] = adjacency.relations_M[slots]
+            tokens_NT[active, focus + step * (2 * hop + 2)] = adjacency.neighbours_M[slots]
+            hops_N[active] = hop + 1
+
+
+def _next_slots(
+    adjacency: Adjacency, rows_A: Tensor, seen: list[Tensor], states_N: Tensor, hop: int,
+    held_out_M: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """The slot each walk takes next, or -1 at a dead end; seen[-1] is where the walks stand."""
+    here_A = seen[-1][rows_A].long()
+    first_A = adjacency.offsets_E1[here_A]
+    degree_A = adjacency.offsets_E1[here_A + 1] - first_A
+    slots_A = torch.full_like(first_A, -1)
+    open_ = degree_A.nonzero().squeeze(1)  # positions in A still without a slot
+    for attempt in range(N_TRIES):
+        rows = rows_A[open_]
+        bits = draw(states_N[rows], hop * (N_TRIES + 1) + attempt)
+        slots = first_A[open_] + below(bits, degree_A[open_])
+        fine = _allowed(adjacency, slots, rows, seen, held_out_M)
+        slots_A[open_[fine]] = slots[fine]
+        open_ = open_[~fine]
+        if not len(open_):
+            return slots_A
+    for part in _bounded_parts(open_, degree_A[open_]):
+        rows = rows_A[part]
+        owner, slots = expand(first_A[part], degree_A[part])
+        fine = _allowed(adjacency, slots, rows[owner], seen, held_out_M)
+        owner, slots = owner[fine], slots[fine]
+        left = torch.bincount(owner, minlength=len(part))
+        pick = below(draw(states_N[rows], hop * (N_TRIES + 1) + N_TRIES), left)
+        some = left > 0
+        slots_A[part[some]] = slots[(left.cumsum(0) - left + pick)[some]]
+    return slots_A
+
+
+def _allowed(
+    adjacency: Adjacency, slots: Tensor, rows: Tensor, seen: list[Tensor], held_out_M: Tensor | None
+) -> Tensor:
+    entities = adjacency.neighbours_M[slots]
+    fine = torch.ones_like(entities, dtype=torch.bool)
+    for column in seen:
+        fine &= column[rows] != entities
+    return fine if held_out_M is None else fine & ~held_out_M[adjacency.triples_M[slots]]
+
+
+def _bounded_parts(positions: Tensor, sizes: Tensor) -> list[Tensor]:
+    """Splits positions so that each part's sizes sum to about CHUNK (one hub may exceed it)."""
+    if not len(positions):
+        return []
+    part = sizes.cumsum(0) // (CHUNK * 16)
+    return list(positions.split(part.unique_consecutive(return_counts=True)[1].tolist()))

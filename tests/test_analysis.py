@@ -1,0 +1,400 @@
+"""Statistics against hand-made tables, brute force on random graphs and the paper's figures."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from graphs import sorted_triples, triple_lists
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pathe import analysis
+from pathe.analysis import analyze
+from pathe.columns import ReadReport
+from pathe.datasets import KnowledgeGraph
+from pathe.triples import Vocabulary
+
+DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+Rows = list[tuple[int, int, int]]
+
+
+def kg_of(
+    train: str, valid: str = "", test: str = "", inference: KnowledgeGraph | None = None
+) -> KnowledgeGraph:
+    """A graph from text such as `a r b; b r c`."""
+    splits = [[row.split() for row in text.split(";") if row] for text in (train, valid, test)]
+    rows = [row for split in splits for row in split]
+    entities = Vocabulary([e for h, _, t in rows for e in (h, t)])
+    relations = Vocabulary([r for _, r, _ in rows], "relation")
+    tensors = [
+        sorted_triples([(entities.id(h), relations.id(r), entities.id(t)) for h, r, t in split])
+        for split in splits
+    ]
+    report = ReadReport(duplicates=4, literals=3, skipped=2, unknown_relations=1)
+    return KnowledgeGraph("tiny", entities, relations, *tensors, report, inference)
+
+
+def kg_of_ids(train: Rows, test: Rows, n_entities: int, n_relations: int) -> KnowledgeGraph:
+    return KnowledgeGraph(
+        "random",
+        Vocabulary([f"e{i:02}" for i in range(n_entities)]),
+        Vocabulary([f"r{i}" for i in range(n_relations)], "relation"),
+        sorted_triples(train),
+        sorted_triples([]),
+        sorted_triples(test),
+        ReadReport(),
+    )
+
+
+def test_counts() -> None:
+    kg = kg_of("a r b; b r c; a s a", valid="a r c; x r a", test="c r y")
+    assert analyze(kg)["counts"] == {
+        "entities": 5,
+        "entities_in_train": 3,
+        "relations": 2,
+        "relations_in_train": 2,
+        "triples": {"train": 3, "valid": 2, "test": 1},
+        "seen": {"valid": 1, "test": 0},
+        "unseen": {"valid": 1, "test": 1},
+        "self_loops": 1,
+        "duplicates": 4,
+        "literals": 3,
+        "skipped": 2,
+        "unknown_relations": 1,
+    }
+
+
+def test_degree_of_a_star() -> None:
+    assert analyze(kg_of("a r b; a r c; a r d"))["degree"] == {
+        "mean": 1.5,  # 2 x 3 triples / 4 entities
+        "max": 3,
+        "percentiles": pytest.approx({"5": 1, "25": 1, "50": 1, "75": 1.5, "95": 2.7, "99": 2.94}),
+        "mean_out": 3,
+        "mean_in": 1,
+        "histogram": [{"from": 1, "to": 1, "entities": 3}, {"from": 2, "to": 3, "entities": 1}],
+    }
+
+
+def test_degree_bins_hold_every_entity_of_train() -> None:
+    hub = "; ".join(f"h r t{i}" for i in range(8))
+    bins = analyze(kg_of(hub))["degree"]["histogram"]
+    assert [(b["from"], b["to"], b["entities"]) for b in bins] == [
+        (1, 1, 8), (2, 3, 0), (4, 7, 0), (8, 15, 1),
+    ]  # fmt: skip
+
+
+def test_relations() -> None:
+    kg = kg_of("a rare b; a common b; b common c; c common d", valid="a rare c")
+    assert analyze(kg)["relations"] == {
+        "top": [
+            {"relation": "common", "triples": 3, "share": 0.75},
+            {"relation": "rare", "triples": 1, "share": 0.25},
+        ],
+        "top_two_share": 1,
+        "effective": pytest.approx(math.exp(-0.75 * math.log(0.75) - 0.25 * math.log(0.25))),
+    }
+    assert [r["relation"] for r in analyze(kg, top=1)["relations"]["top"]] == ["common"]
+
+
+def test_equally_frequent_relations_are_worth_their_number() -> None:
+    assert analyze(kg_of("a r b; a s b; a t b; a u b"))["relations"]["effective"] == pytest.approx(
+        4
+    )
+
+
+def test_contexts_of_a_chain() -> None:
+    # b and c have the same context (one in, one out) and different neighbours.
+    rounds = analyze(kg_of("a r b; b r c; c r d"))["contexts"]
+    assert rounds[0] == {"round": 0, "alone": 0.5, "distinct": 0.75}
+    assert rounds[1] == {"round": 1, "alone": 1, "distinct": 1}
+    assert [r["round"] for r in rounds] == [0, 1, 2, 3]
+
+
+def test_contexts_know_direction_and_counts() -> None:
+    rounds = analyze(kg_of("a r b; c r d; c r e"))["contexts"]
+    assert rounds[0] == {"round": 0, "alone": 2 / 5, "distinct": 3 / 5}  # a, c, {b, d, e}
+    assert rounds[1] == {"round": 1, "alone": 3 / 5, "distinct": 4 / 5}  # a, c, b, {d, e}
+
+
+@settings(max_examples=40, deadline=None)
+@given(triple_lists(), st.integers(-5, 5))
+def test_contexts_match_exact_refinement(drawn: tuple[Rows, int, int], seed: int) -> None:
+    rows, n_entities, n_relations = drawn
+    live = {e for h, _, t in rows for e in (h, t)}
+    codes: dict[int, Any] = dict.fromkeys(live, 0)
+    for got in analyze(kg_of_ids(rows, [], n_entities, n_relations), seed=seed)["contexts"]:
+        codes = {
+            e: (
+                codes[e],
+                tuple(sorted((r, codes[t]) for h, r, t in rows if h == e)),
+                tuple(sorted((r, codes[h]) for h, r, t in rows if t == e)),
+            )
+            for e in live
+        }
+        ranks = {code: i for i, code in enumerate(sorted(set(codes.values())))}
+        codes = {e: ranks[code] for e, code in codes.items()}
+        sizes = Counter(codes.values())
+        if live:
+            assert got["distinct"] == len(sizes) / len(live)
+            assert got["alone"] == sum(n == 1 for n in sizes.values()) / len(live)
+        else:
+            assert (got["distinct"], got["alone"]) == (None, None)
+
+
+def test_symmetric_relations_from_four_in_five_on() -> None:
+    leakage = analyze(
+        kg_of(
+            "a s b; b s a; c s d; d s c; e s f;"  # 4 of 5 have their reverse
+            "a r b; b r a; c r d",  # 2 of 3
+            test="f s e; d r c; b s d; a s b",
+        )
+    )["leakage"]
+    assert leakage["symmetric"] == [{"relations": ["s"], "triples": [5], "shares": [0.8]}]
+    assert leakage["inverse"] == []
+    assert leakage["duplicate"] == []
+    assert leakage["overlap"] == {"valid": 0, "test": 1}  # a s b
+    assert leakage["test"] == {
+        "linked_reverse": 0.75,  # all but b s d
+        "linked_same": 0.5,  # a s b, and d r c by d s c
+        "leaked": 0.5,  # f s e and a s b, whose reverse is in train; r isn't listed
+    }
+
+
+def test_inverse_and_duplicate_pairs() -> None:
+    leakage = analyze(
+        kg_of(
+            "a p b; c p d; e p f; g p h;  b q a; d q c; f q e; h q g; i q j;"  # 4 of 4, 4 of 5
+            "k u l; m u n;  k v l; m v n;"
+            "a w b",  # every w is a p, but few p are w
+            valid="a p b",
+            test="j p i; o q p; b u a; c v d; m w n",
+        )
+    )["leakage"]
+    assert leakage["inverse"] == [{"relations": ["p", "q"], "triples": [4, 5], "shares": [1, 0.8]}]
+    assert leakage["duplicate"] == [
+        {"relations": ["u", "v"], "triples": [2, 2], "shares": [1, 1]},
+    ]
+    assert leakage["symmetric"] == []
+    assert leakage["overlap"] == {"valid": 1, "test": 0}
+    assert leakage["test"]["leaked"] == 1 / 5  # j p i, from i q j
+    assert leakage["test"]["linked_reverse"] == 3 / 5  # j p i; b u a (a p b); c v d (d q c)
+    assert leakage["test"]["linked_same"] == 3 / 5  # b u a (b q a); c v d (c p d); m w n (m u n)
+
+
+def test_duplicates_leak_too() -> None:
+    kg = kg_of("a u b; c u d; e u f; g u h; i u j; a v b; c v d; e v f; g v h", test="i v j; j v i")
+    leakage = analyze(kg)["leakage"]
+    assert [rule["shares"] for rule in leakage["duplicate"]] == [[0.8, 1]]
+    assert leakage["test"]["leaked"] == 0.5
+
+
+def test_self_loops_make_no_rules() -> None:
+    leakage = analyze(kg_of("a r a; b r b; a s a; b s b"))["leakage"]
+    assert leakage["symmetric"] == leakage["inverse"] == leakage["duplicate"] == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(triple_lists())
+def test_rules_match_brute_force(drawn: tuple[Rows, int, int]) -> None:
+    rows, n_entities, n_relations = drawn
+    leakage = analyze(kg_of_ids(rows, [], n_entities, n_relations))["leakage"]
+    plain = [(h, r, t) for h, r, t in rows if h != t]
+    by_relation = {r: {(h, t) for h, s, t in plain if s == r} for r in range(n_relations)}
+
+    def share(a: int, b: int, *, reverse: bool) -> float:
+        pairs = {(t, h) for h, t in by_relation[a]} if reverse else by_relation[a]
+        return len(pairs & by_relation[b]) / len(pairs) if pairs else 0
+
+    def expected(*, reverse: bool) -> set[tuple[str, ...]]:
+        return {
+            tuple(sorted({f"r{a}", f"r{b}"}))
+            for a in range(n_relations)
+            for b in range(n_relations)
+            if (reverse or a != b)
+            and min(share(a, b, reverse=reverse), share(b, a, reverse=reverse)) >= 0.8
+        }
+
+    reverse = leakage["symmetric"] + leakage["inverse"]
+    assert {tuple(rule["relations"]) for rule in reverse} == expected(reverse=True)
+    assert {tuple(rule["relations"]) for rule in leakage["duplicate"]} == expected(reverse=False)
+
+
+def test_rules_do_not_depend_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [(i % 7, i % 3, i * i % 11) for i in range(60)] + [
+        (i, 2, (i + 1) % 11) for i in range(11)
+    ]
+    kg = kg_of_ids(rows, rows[:5], 11, 3)
+    whole = analyze(kg)["leakage"]
+    monkeypatch.setattr(analysis, "RULE_CHUNK", 4)
+    assert analyze(kg)["leakage"] == whole
+
+
+def test_walks_of_a_chain() -> None:
+    walks = analyze(kg_of("a r b; b r c", valid="x r a"))["walks"]
+    third = [1 / 3] * 3 + [0.0] * 8  # from each end 0, 1 and 2 hops
+    assert walks == {
+        "n_walks": 3,
+        "dead_ends": {"isolated": 1, "without_out": 1, "without_in": 1},
+        "out": {"mean_hops": 1, "hops": third},
+        "in": {"mean_hops": 1, "hops": third},
+    }
+
+
+def test_reach_walks_either_way() -> None:
+    kg = kg_of("a r b; b r c; c r d; x r y", test="d r a; c r a; a r y; a r a; a r new")
+    assert analyze(kg)["reach"] == {
+        "split": "test",
+        "pairs": 3,  # neither the self-loop nor the unseen entity
+        "visited": pytest.approx(2 / 3),
+        "exact_pairs": 3,
+        "within": pytest.approx([0, 1 / 3, 2 / 3]),
+    }
+
+
+def test_reach_without_test_or_at_all() -> None:
+    reach = analyze(kg_of("a r b", valid="b r a"))["reach"]
+    assert (reach["split"], reach["pairs"], reach["within"]) == ("valid", 1, [1, 1, 1])
+    assert analyze(kg_of("a r b"))["reach"] is None
+    assert analyze(kg_of("a r b", test="x r y"))["reach"] is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(triple_lists())
+def test_distances_match_breadth_first_search(drawn: tuple[Rows, int, int]) -> None:
+    rows, n_entities, n_relations = drawn
+    live = sorted({e for h, _, t in rows for e in (h, t)})
+    pairs = [(h, 0, t) for h in live for t in live if h != t]
+    reach = analyze(kg_of_ids(rows, pairs, n_entities, n_relations))["reach"]
+    near = {(h, t) for h, _, t in rows} | {(t, h) for h, _, t in rows}
+    within = near | {(e, e) for e in live}
+    for k in range(3):
+        if pairs:
+            hits = [(h, t) in within for h, _, t in pairs]
+            assert reach["within"][k] == pytest.approx(sum(hits) / len(pairs))
+        within = {(h, t) for h, m in within for n, t in near if m == n} | within
+    if pairs:
+        assert reach["visited"] <= reach["within"][2] + 1e-9
+
+
+def test_inference_graph() -> None:
+    inference = kg_of("a r m; m r n", test="m other n")
+    result = analyze(kg_of("a r b; b s c", inference=inference))["inference"]
+    assert (result["entities"], result["triples"]["train"], result["triples"]["test"]) == (3, 2, 1)
+    assert (result["shared_entities"], result["unseen_relations"]) == (1, 1)
+    assert analyze(kg_of("a r b"))["inference"] is None
+
+
+def test_empty_graph() -> None:
+    result = analyze(kg_of(""))
+    assert result["degree"]["mean"] is None
+    assert result["relations"] == {"top": [], "top_two_share": None, "effective": None}
+    assert result["leakage"]["test"] == dict.fromkeys(("linked_same", "linked_reverse", "leaked"))
+    assert result["walks"]["out"] == {"mean_hops": None, "hops": [None] * 11}
+    assert result["verdict"]["grade"] == "poorly suited"
+
+
+@pytest.mark.parametrize("train", ["", "a r b", "a r a", "a r b; b r a"])
+def test_small_graphs_give_json(train: str) -> None:
+    json.dumps(analyze(kg_of(train, valid="c r d", test="d r d")), allow_nan=False)
+    json.dumps(analyze(kg_of(train)), allow_nan=False)
+
+
+@settings(max_examples=30, deadline=None)
+@given(triple_lists(), triple_lists(), st.integers(0, 2**70))
+def test_any_graph_gives_the_same_json_twice(
+    train: tuple[Rows, int, int], test: tuple[Rows, int, int], seed: int
+) -> None:
+    kg = kg_of_ids(train[0], test[0], 12, 4)
+    first = json.dumps(analyze(kg, seed=seed), allow_nan=False)
+    assert first == json.dumps(analyze(kg, seed=seed), allow_nan=False)
+
+
+def test_verdict_states_its_thresholds() -> None:
+    verdict = analyze(kg_of("a r b; b r c; c r d", valid="a r new", test="b r a"))["verdict"]
+    ratings = {c["check"]: c["rating"] for c in verdict["checks"]}
+    assert ratings == {
+        "distinct_contexts": "good",
+        "mean_degree": "poor",
+        "effective_relations": "poor",
+    }
+    assert verdict["grade"] == "poorly suited"
+    assert any("1 held-out triples" in sentence for sentence in verdict["sentences"])
+
+
+def test_verdict_of_a_rich_graph() -> None:
+    rows = [(h, (h * h + 3 * t) % 40, t) for h in range(30) for t in range(30) if (h ^ t) % 3]
+    verdict = analyze(kg_of_ids(rows, [], 30, 40))["verdict"]
+    assert verdict["grade"] == "well suited"
+
+
+def read(name: str) -> dict[str, Any]:
+    if not (DATA / name).is_dir():
+        pytest.skip("needs the benchmark data")
+    return analyze(KnowledgeGraph.read(DATA / name))
+
+
+def test_fb15k237_as_in_the_paper() -> None:
+    result = read("fb15k-237")
+    counts = result["counts"]
+    assert (counts["entities"], counts["entities_in_train"], counts["relations"]) == (
+        14_541, 14_505, 237,
+    )  # fmt: skip
+    assert counts["triples"] == {"train": 272_115, "valid": 17_535, "test": 20_466}
+    assert counts["seen"] == {"valid": 17_526, "test": 20_438}
+    assert result["degree"]["mean"] == pytest.approx(37.5, abs=0.05)
+    top = result["relations"]["top"]
+    assert [r["triples"] for r in top] == [
+        15_989, 12_893, 12_157, 10_945, 9_494, 9_465, 8_423, 7_268, 6_277, 5_880, 5_673,
+    ]  # fmt: skip
+    assert [round(100 * r["share"], 1) for r in top] == [
+        5.9, 4.7, 4.5, 4.0, 3.5, 3.5, 3.1, 2.7, 2.3, 2.2, 2.1,
+    ]  # fmt: skip
+    assert round(result["contexts"][0]["distinct"], 2) == 0.92
+    assert result["leakage"]["test"] == {"linked_same": 0, "linked_reverse": 0, "leaked": 0}
+    assert result["reach"]["visited"] == pytest.approx(0.27, abs=0.02)
+    assert result["verdict"]["grade"] == "well suited"
+
+
+def test_wn18rr_as_in_the_paper() -> None:
+    result = read("wn18rr")
+    counts = result["counts"]
+    assert (counts["entities"], counts["entities_in_train"], counts["relations"]) == (
+        40_943, 40_559, 11,
+    )  # fmt: skip
+    assert counts["triples"] == {"train": 86_835, "valid": 3_034, "test": 3_134}
+    assert counts["seen"] == {"valid": 2_824, "test": 2_924}
+    assert round(result["degree"]["mean"], 2) == 4.28
+    assert [(r["triples"], round(100 * r["share"], 1)) for r in result["relations"]["top"]] == [
+        (34_796, 40.1), (29_715, 34.2), (7_402, 8.5), (4_816, 5.5), (3_116, 3.6), (2_921, 3.4),
+        (1_299, 1.5), (1_138, 1.3), (923, 1.1), (629, 0.7), (80, 0.1),
+    ]  # fmt: skip
+    assert round(result["relations"]["top_two_share"], 2) == 0.74
+    rounds = result["contexts"]
+    assert round(rounds[0]["distinct"], 2) == 0.08
+    assert [round(r["alone"], 2) for r in rounds] == [0.05, 0.63, 0.77, 0.78]
+    assert [rule["relations"] for rule in result["leakage"]["symmetric"]] == [
+        ["_derivationally_related_form"], ["_verb_group"], ["_similar_to"],
+    ]  # fmt: skip
+    assert result["leakage"]["test"]["leaked"] == pytest.approx(0.336, abs=0.001)
+    assert result["reach"]["visited"] == pytest.approx(0.61, abs=0.02)
+    assert result["verdict"]["grade"] == "poorly suited"
+
+
+def test_grail_pair() -> None:
+    result = read("inductive/fb237_v1")
+    assert result["inference"]["shared_entities"] == 0
+    assert result["inference"]["unseen_relations"] == 0
+    assert result["inference"]["triples"]["train"] == 1_993
+
+
+def test_train_is_left_as_it_was() -> None:
+    kg = kg_of("a r b; b r a; c s c", test="a s b")
+    before = kg.train.clone()
+    analyze(kg)
+    assert torch.equal(kg.train, before)

@@ -1,0 +1,95 @@
+"""The house rules that a machine can check."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pathe
+
+SOURCE = Path(pathe.__file__).parent
+# Imports go down this list only: a module may use those above it.
+ORDER = [
+    "errors", "randomness", "columns", "delimited", "readers", "triples", "openke", "named",
+    "datasets", "graph", "known", "walks_cpu", "walks", "paths", "analysis", "plots", "show",
+    "cli",
+]  # fmt: skip
+
+
+def imports(module: str) -> set[str]:
+    """Every pathe module that a module imports anywhere, inside functions too."""
+    found = set()
+    for node in ast.walk(ast.parse((SOURCE / f"{module}.py").read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            if node.module == "pathe":
+                found |= {alias.name for alias in node.names}
+            elif node.module.startswith("pathe."):
+                found.add(node.module.split(".")[1])
+    return found & set(ORDER)
+
+
+def test_every_module_has_its_place():
+    assert {p.stem for p in SOURCE.glob("*.py")} - {"__init__"} == set(ORDER)
+
+
+@pytest.mark.parametrize("module", ORDER)
+def test_imports_go_one_way(module):
+    above = ORDER[: ORDER.index(module)]
+    assert imports(module) <= set(above)
+
+
+@pytest.mark.parametrize("module", ORDER)
+def test_files_can_be_read_in_a_sitting(module):
+    assert len((SOURCE / f"{module}.py").read_text().splitlines()) <= 400
+
+
+def run_python(code: str) -> str:
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.returncode == 0, found.stderr
+    return found.stdout
+
+
+def test_help_loads_nothing_heavy():
+    code = """
+import sys
+from typer.testing import CliRunner
+from pathe.cli import app
+assert CliRunner().invoke(app, ["--help"]).exit_code == 0
+print([m for m in ("torch", "pykeen", "lightning", "pyoxigraph", "numba", "pyarrow",
+                   "matplotlib", "pandas") if m in sys.modules])
+"""
+    assert run_python(code).strip() == "[]"
+
+
+def test_the_core_works_without_the_optional_heavy_packages():
+    code = """
+import sys
+for name in ("pykeen", "pyoxigraph", "numba", "matplotlib", "pandas", "pydantic"):
+    sys.modules[name] = None  # an import of it fails
+import torch
+from pathe.graph import build_graph
+from pathe.known import index_triples
+from pathe.paths import sample_paths
+import pathe.datasets, pathe.triples, pathe.readers, pathe.walks as walks
+triples = torch.tensor([[0, 0, 1], [1, 0, 2]], dtype=torch.int32)
+print(sample_paths(build_graph(triples, 3, 1), torch.arange(3), 2, 3, seed=0).tokens_UKT.shape)
+"""
+    code = code.replace("import torch\n", "import importlib.util\n"
+        "spec = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda n, *a: None if n == 'numba' else spec(n, *a)\n"
+        "import torch\n")  # fmt: skip
+    assert "torch.Size([3, 2, 13])" in run_python(code)
+
+
+def test_the_front_door_is_pinned():
+    assert sorted(pathe.__all__) == [
+        "Graph", "KnowledgeGraph", "PatheError", "build_graph", "mine_paths", "sample_paths",
+    ]  # fmt: skip
+    for name in pathe.__all__:
+        assert getattr(pathe, name).__module__.startswith("pathe.")
+    with pytest.raises(AttributeError, match="KnowledgeGraph"):
+        _ = pathe.nonsense

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import torch
+from graphs import triple_lists
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pathe.known import index_triples
+
+
+@settings(max_examples=60, deadline=None)
+@given(triple_lists(), st.randoms(use_true_random=False))
+def test_every_question_equals_a_scan_of_the_triples(data, random):
+    rows, n_entities, n_relations = data
+    shuffled = rows + rows[:3]  # any order, duplicates
+    random.shuffle(shuffled)
+    triples = torch.tensor(shuffled, dtype=torch.int32).view(-1, 3)
+    known = index_triples(triples, n_entities, n_relations)
+    e, r = range(n_entities), range(n_relations)
+
+    def pairs(found):
+        return list(zip(*(x.tolist() for x in found), strict=True))
+
+    hr = torch.cartesian_prod(torch.arange(n_entities), torch.arange(n_relations))
+    assert pairs(known.tails(hr[:, 0], hr[:, 1])) == [
+        (h * n_relations + x, t) for h in e for x in r for t in e if (h, x, t) in rows
+    ]
+    assert pairs(known.heads(hr[:, 1], hr[:, 0])) == [
+        (t * n_relations + x, h) for t in e for x in r for h in e if (h, x, t) in rows
+    ]
+    ht = torch.cartesian_prod(torch.arange(n_entities), torch.arange(n_entities))
+    assert pairs(known.relations(ht[:, 0], ht[:, 1])) == [
+        (h * n_entities + t, x) for h in e for t in e for x in r if (h, x, t) in rows
+    ]
+    grid = torch.cartesian_prod(*(torch.arange(n) for n in (n_entities, n_relations, n_entities)))
+    assert known.contains(*grid.unbind(1)).tolist() == [tuple(x) in rows for x in grid.tolist()]
+
+
+def test_contains_broadcasts_a_row_of_candidates():
+    known = index_triples(torch.tensor([[0, 0, 1], [0, 0, 2], [1, 1, 0]]), 3, 2)
+    heads, relations = torch.tensor([[0], [1]]), torch.tensor([[0], [1]])
+    found = known.contains(heads, relations, torch.arange(3))
+    assert found.tolist() == [[False, True, True], [True, False, False]]
+
+
+def test_an_empty_index_knows_nothing():
+    known = index_triples(torch.zeros(0, 3, dtype=torch.int32), 4, 2)
+    zero = torch.tensor([0])
+    assert known.contains(zero, zero, zero).tolist() == [False]
+    assert [x.tolist() for x in known.tails(zero, zero)] == [[], []]

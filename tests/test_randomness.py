@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import torch
+
+from pathe.randomness import below, draw, keyed, unit
+
+
+def test_states_depend_on_every_key_and_on_nothing_else():
+    keys = torch.arange(1000)
+    whole = keyed(7, keys, 3)
+    assert torch.equal(whole[200:300], keyed(7, keys[200:300], 3))
+    for other in (keyed(8, keys, 3), keyed(7, keys, 4), keyed(7, keys + 1000, 3)):
+        assert not (whole == other).any()
+    assert torch.equal(keyed(7 + 2**64, keys), keyed(7, keys))  # any int is a seed
+
+
+def test_draws_are_uniform():
+    bits = draw(keyed(0, torch.arange(70_000)), 5)
+    counts = torch.bincount(below(bits, 7), minlength=7)
+    assert (counts - 10_000).abs().max() < 500  # over five standard deviations
+    assert abs(float(unit(bits).mean()) - 0.5) < 0.01
+    assert ((unit(bits) >= 0) & (unit(bits) < 1)).all()
+
+
+def test_successive_draws_of_one_state_differ():
+    state = keyed(0, torch.tensor([1]))
+    numbers = {int(draw(state, i)) for i in range(1000)}
+    assert len(numbers) == 1000
+    assert int(draw(state, torch.tensor(3))) == int(draw(state, 3))
