@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import platform
@@ -9,16 +10,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import torch
+from pyarrow import csv as pacsv
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
+
+from pathe.machine import commit
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("PATHE_DATA", HERE.parents[1] / "shared" / "data"))
@@ -46,6 +53,9 @@ def peak_bytes() -> int:
 
 
 def resident_bytes() -> int:
+    """Resident memory now, with what was freed given back to the system first."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
     return _status("VmRSS")
 
 
@@ -67,16 +77,9 @@ def in_own_process(script: str, *args: str) -> dict[str, Any]:
 
 def provenance(seed: int) -> dict[str, Any]:
     """Where a figure comes from."""
-
-    def git(*args: str) -> str:
-        return subprocess.run(
-            ["git", *args], capture_output=True, text=True, cwd=HERE
-        ).stdout.strip()
-
     return {
         "command": "make bench",
-        "commit": git("rev-parse", "HEAD"),
-        "uncommitted_changes": bool(git("status", "--porcelain", "--", "src", "benchmarks/*.py")),
+        "commit": commit(),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "seed": seed,
         "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "system": platform.system()},
@@ -109,6 +112,23 @@ def write_results(name: str, rows: list[dict[str, Any]], seed: int) -> None:
     console.print(f"written to {path.name}")
     if not all(row["met"] for row in rows):
         raise SystemExit(1)
+
+
+def synthetic_text(path: Path, triples: Tensor) -> None:
+    """Writes triples with made-up names as TSV, a block at a time."""
+    for block in triples.split(1_000_000):
+        names = [
+            pc.binary_join_element_wise(prefix, pa.array(column.numpy()).cast(pa.string()), "")
+            for prefix, column in zip(
+                ("entity/", "relation/", "entity/"), block.unbind(1), strict=True
+            )
+        ]
+        with path.open("ab") as file:
+            pacsv.write_csv(
+                pa.table(names, names=["h", "r", "t"]),
+                file,
+                pacsv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none"),
+            )
 
 
 def synthetic_triples(n_entities: int, n_triples: int, n_relations: int, seed: int) -> Tensor:

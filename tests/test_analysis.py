@@ -324,7 +324,21 @@ def test_verdict_states_its_thresholds() -> None:
         "effective_relations": "poor",
     }
     assert verdict["grade"] == "poorly suited"
-    assert any("1 held-out triples" in sentence for sentence in verdict["sentences"])
+    assert any("1 held-out triple has" in sentence for sentence in verdict["sentences"])
+    # Contexts are good here: what pulls the grade down is said by its own sentence.
+    assert not any("confuse" in sentence for sentence in verdict["sentences"])
+
+
+def test_verdict_tells_of_leaks_as_the_table_does() -> None:
+    train = "; ".join(f"a{i} r b{i}; b{i} r a{i}" for i in range(300)) + "; x r y; y s z"
+    test = "; ".join(["y r x", *(f"a{i} s b{i + 1}" for i in range(199))])
+    said = " ".join(analyze(kg_of(train, test=test))["verdict"]["sentences"])
+    assert "0.5 % of the test triples follow from train by a symmetric" in said
+    assert "tail to head" not in said
+    said = " ".join(analyze(kg_of("a r b; b s c", test="b s a"))["verdict"]["sentences"])
+    assert "100.0 % of the test pairs are linked in train from tail to head" in said
+    poor = analyze(kg_of("; ".join(f"a{i} r b" for i in range(20))))["verdict"]["sentences"]
+    assert "Node vectors will confuse" in next(s for s in poor if s.startswith("Contexts are poor"))
 
 
 def test_verdict_of_a_rich_graph() -> None:

@@ -14,9 +14,10 @@ import pathe
 SOURCE = Path(pathe.__file__).parent
 # Imports go down this list only: a module may use those above it.
 ORDER = [
-    "errors", "randomness", "columns", "delimited", "readers", "triples", "openke", "named",
-    "datasets", "graph", "known", "walks_cpu", "walks", "paths", "analysis", "plots", "show",
-    "cli",
+    "errors", "files", "randomness", "config", "columns", "delimited", "readers", "triples",
+    "openke", "named", "datasets", "machine", "graph", "known", "walks_cpu", "walks_gpu", "walks",
+    "paths", "model", "losses", "negatives", "encoding", "builder", "artifact", "ranking",
+    "evaluation", "training", "analysis", "plots", "runs", "show", "options", "cli",
 ]  # fmt: skip
 
 

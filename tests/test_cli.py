@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import io
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -8,15 +10,27 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from test_analysis import kg_of
+
+from pathe import show
+from pathe.analysis import analyze
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 ROOT = Path(__file__).resolve().parents[1]
 has_data = pytest.mark.skipif(not SHARED.is_dir(), reason="no benchmark data here")
 
 
-def pathe(*args: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from pathe.cli import main; main()", *map(str, args)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd)
+COMMAND = [sys.executable, "-c", "from pathe.cli import main; main()"]
+
+
+def pathe(
+    *args: str | Path, cwd: Path | None = None, **env: str
+) -> subprocess.CompletedProcess[str]:
+    command = [*COMMAND, *map(str, args)]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env=os.environ | env, check=False
+    )
 
 
 def refused(*args: str | Path, cwd: Path | None = None) -> str:
@@ -67,9 +81,44 @@ def test_convert_keeps_a_split(graph_file, tmp_path):
     counts = json.loads(pathe("analyze", folder, "--json").stdout)["counts"]
     assert sum(counts["triples"].values()) == 60
     assert counts["unseen"] == {"valid": 0, "test": 0}
-    assert "exist" in refused("convert", graph_file, folder) or "empty" in refused(
-        "convert", graph_file, folder
-    )
+    assert "it holds files already" in refused("convert", graph_file, folder)
+
+
+def test_convert_of_triples_without_splits(graph_file, tmp_path):
+    message = refused("convert", graph_file, tmp_path / "out")
+    assert "valid is empty" in message
+    assert "--split 0.8,0.1,0.1" in message
+    assert not (tmp_path / "out").exists()
+    done = pathe("convert", graph_file, tmp_path / "out.parquet")
+    assert done.returncode == 0, done.stderr
+    assert f"wrote {tmp_path / 'out.parquet'}: train 60 triples\nfingerprint " in done.stderr
+    assert "it exists already" in refused("convert", graph_file, graph_file)
+    message = refused("convert", graph_file, tmp_path / "x.csv", "--split", "0.8,0.1,0.1")
+    assert "Name a folder" in message
+
+
+def test_convert_checks_its_target_before_it_reads(tmp_path, graph_file):
+    bad = tmp_path / "bad.tsv"
+    bad.write_text("not read\n")
+    message = refused("convert", bad, tmp_path / "new", "--suffix", "doc")
+    assert f"{tmp_path / 'new' / 'train.doc'}: expected a name that ends in" in message
+    assert "this is a file" in refused("convert", bad, Path(__file__).parents[1] / "LICENSE")
+    done = pathe("convert", graph_file, "o[/x]", "--suffix", "csv", "--split", "0.8,0.1,0.1",
+                 cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "o[" / "x]" / "train.csv").is_file()
+    assert "o[/x]: train" in done.stderr
+
+
+def test_convert_writes_both_graphs_of_a_pair(tmp_path):
+    for name, rows in {"x": "a\tr\tb\n", "x_ind": "u\tr\tv\n"}.items():
+        (tmp_path / name).mkdir()
+        for split in ("train", "valid", "test"):
+            (tmp_path / name / f"{split}.txt").write_text(rows)
+    done = pathe("convert", tmp_path / "x", tmp_path / "y")
+    assert done.returncode == 0, done.stderr
+    assert f"wrote {tmp_path / 'y_ind'}: train 1, valid 1, test 1 triples" in done.stderr
+    assert (tmp_path / "y_ind" / "test.txt").read_text() == "u\tr\tv\n"
 
 
 def test_bad_input_is_one_clear_error(tmp_path, graph_file):
@@ -81,18 +130,36 @@ def test_bad_input_is_one_clear_error(tmp_path, graph_file):
     bad.write_bytes(b"a\tr\tb\n\xff\xfe\tr\tb\n")
     assert "line 2" in refused("analyze", bad)
     bad.write_text("")
-    assert "bad.tsv" in refused("analyze", bad)
-    assert "nowhere" in refused("analyze", tmp_path / "nowhere.tsv")
+    assert "no triples in it" in refused("analyze", bad)
+    assert "no such file or folder" in refused("analyze", tmp_path / "nowhere.tsv")
     (tmp_path / "folder").mkdir()
-    assert "folder" in refused("analyze", tmp_path / "folder")
+    assert "no known kind of folder" in refused("analyze", tmp_path / "folder")
     (tmp_path / "folder" / "train.txt").write_text("a\tr\tb\n")
-    assert "valid" in refused("analyze", tmp_path / "folder")
+    assert "no valid and no test file" in refused("analyze", tmp_path / "folder")
     (tmp_path / "folder" / "valid.txt").write_text("a\tunheard\tb\n")
     (tmp_path / "folder" / "test.txt").write_text("a\tr\tb\n")
-    assert "unheard" in refused("analyze", tmp_path / "folder")
+    assert "the relation 'unheard' isn't among" in refused("analyze", tmp_path / "folder")
     assert "0.8,0.1,0.1" in refused("analyze", graph_file, "--split", "half")
-    assert "three columns" in refused("analyze", graph_file, "--columns", "1,2")
-    assert "e10" in refused("paths", graph_file, "--entity", "e100")
+    assert "--columns takes three values" in refused("analyze", graph_file, "--columns", "1,2")
+    assert "--allow-unseen is for cutting" in refused("analyze", graph_file, "--allow-unseen")
+    assert "unknown entity 'e100'. Closest: 'e10'" in refused(
+        "paths", graph_file, "--entity", "e100"
+    )
+
+
+def test_what_is_plainly_wrong_is_said_before_slow_imports(tmp_path, graph_file):
+    code = """
+import sys
+from pathe.cli import main
+try:
+    main()
+finally:
+    print("torch" in sys.modules)
+"""
+    for args in (["nowhere.tsv"], [graph_file, "--split", "0.8"], [graph_file, "--plot", "a.doc"]):
+        command = [sys.executable, "-c", code, "analyze", *map(str, args)]
+        found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert (found.returncode, found.stdout) == (2, "False\n"), found.stderr
 
 
 def test_skip_reports_what_it_skipped(tmp_path):
@@ -101,12 +168,88 @@ def test_skip_reports_what_it_skipped(tmp_path):
     found = pathe("analyze", bad, "--json", "--on-error", "skip")
     assert found.returncode == 0
     assert json.loads(found.stdout)["counts"]["skipped"] == 1
-    assert "skipped" in found.stderr
+    assert f"1 bad line skipped; the first: {bad}, line 2: expected 3 columns" in found.stderr
+
+
+def test_an_empty_part_of_a_split_is_told(tmp_path):
+    path = tmp_path / "x.tsv"
+    path.write_text("".join(f"a{i}\tr\tb{i}\n" for i in range(10)))
+    found = pathe("analyze", path, "--split", "0.8,0.1,0.1", "--json")
+    assert found.returncode == 0
+    assert "left valid and test empty (train 10, valid 0, test 0 triples)" in found.stderr
+
+
+def test_odd_names_keep_one_path_a_line(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text('"a\nb",:smile:,"[/x]\x1b[31m"\n', encoding="utf-8")
+    args = ("paths", path, "-n", "1", "--entity", "a\nb", "--seed", "9" * 30)
+    found = pathe(*args)
+    assert found.stdout == "a\\nb\n  a\\nb -:smile:-> [/x]\\x1b[31m\n", found.stderr
+    path.write_text("é,r,語\n", encoding="utf-8")
+    found = pathe("paths", path, "-n", "1", "--entity", "é", PYTHONIOENCODING="ascii")
+    assert found.stdout == "\\xe9\n  \\xe9 -r-> \\u8a9e\n", found.stderr
+
+
+def test_random_entities_take_any_seed(graph_file):
+    for seed in ("9" * 30, "-1"):
+        found = pathe("paths", graph_file, "-n", "1", "--json", "--seed", seed)
+        assert len(json.loads(found.stdout)) == 3, found.stderr
+
+
+@pytest.mark.parametrize("more", [("-n", "20000"), ("-n", "20000", "--json"), ("-n", "1")])
+def test_a_closed_pipe_is_no_error(graph_file, more):
+    command = [*COMMAND, "paths", str(graph_file), "--entity", "e1", "--max-hops", "3", *more]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait()) == (b"", 0)
+
+
+def test_out_of_memory_is_one_error(monkeypatch, capsys):
+    from pathe import cli
+
+    def app(_: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
+
+    monkeypatch.setattr(cli, "app", app)
+    monkeypatch.setattr(sys, "argv", ["pathe"])
+    monkeypatch.setattr(cli, "prepare_output", lambda: None)
+    with pytest.raises(SystemExit) as caught:
+        cli.main()
+    assert caught.value.code == 2
+    assert "out of memory" in capsys.readouterr().err
+
+
+def shown(width: int) -> str:
+    rows = "; ".join(f"entity{i} likes entity{i * 7 % 1234}" for i in range(1234))
+    back = "; ".join(f"entity{i * 7 % 1234} likes entity{i}" for i in range(1234))
+    inference = kg_of(rows, valid="entity1 likes entity5", test=back)
+    console = Console(file=io.StringIO(), width=width)
+    for part in show.analysis(analyze(kg_of(f"{rows}; {back}", test=rows, inference=inference))):
+        console.print(part)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_tables_wrap_and_never_cut():
+    words = re.findall(r"\S+", shown(300))
+    assert sorted(re.findall(r"\S+", shown(40))) == sorted(words)
+    wide = shown(300)
+    assert "_" not in wide  # no counter's raw name
+    assert re.search(r"symmetric relations +1\s+likes +100.0 %", wide)
+    assert re.search(r"Inference graph.*test triples +1,2\d\d", wide, re.S)
+
+
+def test_piped_text_is_not_wrapped(graph_file, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    found = pathe("analyze", graph_file).stdout
+    assert re.search(r"^  Connectivity is .* one half only\. *$", found, re.M), found
 
 
 def test_a_plot_that_cannot_be_written_leaves_nothing(tmp_path, graph_file):
     message = refused("analyze", graph_file, "--plot", tmp_path / "no" / "such" / "a.png")
-    assert "a.png" in message or "no" in message
+    assert f"can't be written (no folder {tmp_path / 'no' / 'such'})" in message
     assert not (tmp_path / "no").exists()
 
 
@@ -148,3 +291,13 @@ def test_readme_commands_work(command, tmp_path):
     )
     found = pathe(*shlex.split(command)[1:], cwd=tmp_path)
     assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.parametrize(
+    "block", re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+)
+def test_readme_python_works(block, tmp_path):
+    command = [sys.executable, "-c", block]
+    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert found.returncode == 0, found.stderr
+    assert found.stdout

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import random
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pathe.datasets import KnowledgeGraph
-from pathe.errors import DataError, UnknownNameError
+from pathe.errors import DataError, PatheError, UnknownNameError
 from pathe.readers import ReadOptions
 from pathe.triples import Vocabulary
 
@@ -134,6 +136,8 @@ def test_one_file(tmp_path: Path) -> None:
     same = KnowledgeGraph.read(str(path), split=(0.6, 0.2, 0.2), seed=3)
     assert same.fingerprint() == parts.fingerprint()
     assert "--split" in refused(path, split=(0.5, 0.1, 0.1))
+    for wrong in ("0.8,0.1,0.1", 0.8, ("0.8", "0.1", "0.1")):
+        assert "expected a tuple of floats" in refused(path, split=wrong)
 
 
 def test_allow_unseen_reaches_the_split(tmp_path: Path) -> None:
@@ -146,6 +150,9 @@ def test_allow_unseen_reaches_the_split(tmp_path: Path) -> None:
 def test_split_with_folders(tmp_path: Path) -> None:
     message = refused(folder_of(tmp_path / "toy"), split=(0.8, 0.1, 0.1))
     assert "its own splits" in message
+    assert "its own splits" in refused(openke(tmp_path / "ids"), split=(0.8, 0.1, 0.1))
+    (tmp_path / "empty").mkdir()
+    assert "no train file" in refused(tmp_path / "empty", split=(0.8, 0.1, 0.1))
     only_train = folder_of(tmp_path / "one", train=TRAIN)
     assert len(KnowledgeGraph.read(only_train, split=(1.0, 0.0, 0.0)).train) == len(TRAIN)
 
@@ -277,17 +284,23 @@ def test_openke(tmp_path: Path) -> None:
         ("entity2id", "3\na\t0\nb\t1\na\t2\n", "the name 'a' has more than one id"),
         ("relation2id", "2\nr\t0\n", "line 1 says 2"),
         ("relation2id", "1\nr\t0\n", "train2id.txt, line 3"),
-        ("test2id", "1\n0 0 1\n", ""),
     ],
 )
 def test_bad_openke(tmp_path: Path, file: str, text: str, words: str) -> None:
-    folder = openke(tmp_path / "kg", **{file: text})
-    if not words:
-        KnowledgeGraph.read(folder)
-        return
-    message = refused(folder)
+    message = refused(openke(tmp_path / "kg", **{file: text}))
     assert words in message
     assert file in message or words.startswith("train2id")
+
+
+def test_openke_self_loops(tmp_path: Path) -> None:
+    graph = KnowledgeGraph.read(openke(tmp_path / "kg", test2id="1\n0 0 1\n"))
+    assert rows_of(graph, "test") == {("a", "s", "a")}
+
+
+def test_openke_has_one_file_of_each_kind(tmp_path: Path) -> None:
+    folder = openke(tmp_path / "kg")
+    (folder / "train2id.tsv").write_text("1\n0 0 0\n")
+    assert "expected one train2id file, found train2id.tsv and train2id.txt" in refused(folder)
 
 
 def test_openke_skips_and_misses(tmp_path: Path) -> None:
@@ -306,8 +319,10 @@ def test_openke_skips_and_misses(tmp_path: Path) -> None:
 
 def test_save_is_whole_or_nothing(tmp_path: Path) -> None:
     graph = KnowledgeGraph.read(folder_of(tmp_path / "toy"))
-    with pytest.raises(DataError, match="new or empty"):
+    with pytest.raises(PatheError, match="new or empty folder, it holds files"):
         graph.save(tmp_path / "toy")
+    with pytest.raises(PatheError, match="new or empty folder, this is a file"):
+        graph.save(tmp_path / "toy" / "train.txt")
     (tmp_path / "empty").mkdir()
     graph.save(tmp_path / "empty")
     assert sorted(p.name for p in (tmp_path / "empty").iterdir()) == [
@@ -318,8 +333,56 @@ def test_save_is_whole_or_nothing(tmp_path: Path) -> None:
     odd = KnowledgeGraph.read(openke(tmp_path / "kg", relation2id="2\nr\t0\n\ts\t1\n"))
     with pytest.raises(DataError, match=r"\.csv or \.parquet"):
         odd.save(tmp_path / "odd")
+    with pytest.raises(DataError) as caught:
+        graph.save(tmp_path / "deep" / "new", ".doc")
+    assert str(tmp_path / "deep" / "new" / "train.doc") in str(caught.value)
     assert not (tmp_path / "odd").exists()
+    assert not (tmp_path / "deep").exists()
     assert not list(tmp_path.glob(".*"))
+
+
+def test_a_failed_save_takes_its_parents_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = KnowledgeGraph.read(folder_of(tmp_path / "toy"))
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathe.datasets.write_rows", fail)
+    with pytest.raises(PatheError) as caught:
+        graph.save(tmp_path / "deep" / "er" / "new")
+    target = tmp_path / "deep" / "er" / "new"
+    assert str(caught.value) == f"{target}: can't be written (No space left on device)"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["toy"]
+
+
+def test_save_keeps_what_can_be_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "one.tsv"
+    path.write_text(tsv(TRAIN))
+    with pytest.raises(DataError, match=r"valid is empty.*--split"):
+        KnowledgeGraph.read(path).save(tmp_path / "new")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(PatheError, match="other than the current"):
+        KnowledgeGraph.read(folder_of(tmp_path / "toy")).save(".")
+
+
+def test_pairs_are_saved_as_pairs(tmp_path: Path) -> None:
+    folder_of(tmp_path / "x_ind", train=[("u", "s", "v")], valid=[("v", "r", "u")],
+              test=[("v", "s", "u")])  # fmt: skip
+    graph = KnowledgeGraph.read(folder_of(tmp_path / "x"))
+    (tmp_path / "y_ind").mkdir()
+    (tmp_path / "y_ind" / "kept").touch()
+    with pytest.raises(PatheError, match="y_ind: expected a new or empty folder"):
+        graph.save(tmp_path / "y")
+    assert not (tmp_path / "y").exists()
+    assert [*graph.save(tmp_path / "z")] == [tmp_path / "z", tmp_path / "z_ind"]
+    back = KnowledgeGraph.read(tmp_path / "z")
+    assert back.fingerprint() == graph.fingerprint()
+    assert graph.inference is not None
+    assert back.inference is not None
+    assert back.inference.fingerprint() == graph.inference.fingerprint()
 
 
 # Names
@@ -339,16 +402,15 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for module in ("pykeen.constants", "pykeen.datasets.base", "pykeen.datasets.inductive.base"):
         monkeypatch.setattr(f"{module}.PYKEEN_DATASETS", tmp_path)
 
-    def download(url: str, path: Path, **_: Any) -> None:
+    def retrieve(url: str, path: Path, **_: Any) -> None:
+        sys.stderr.write("12 % done")
         Path(path).write_text("half a file")
         raise OSError("no network")
 
     def get(*_: Any, **__: Any) -> None:
         raise requests.exceptions.ConnectionError("no network")
 
-    monkeypatch.setattr(pystow.utils, "download", download)
-    monkeypatch.setattr("pykeen.datasets.base.download", download)
-    monkeypatch.setattr("pykeen.datasets.inductive.base.download", download)
+    monkeypatch.setitem(pystow.utils.download.__globals__, "urlretrieve", retrieve)
     monkeypatch.setattr(requests, "get", get)
     return tmp_path
 
@@ -373,12 +435,14 @@ def test_data_sets_inside_pykeen(capsys: pytest.CaptureFixture[str]) -> None:
 def test_failed_downloads_are_told_and_leave_nothing(
     cache: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
+    (cache / "fb15k237").mkdir()
+    (cache / "fb15k237" / "of another process").touch()
     message = refused(name)
     assert name in message
-    assert "download" in message
+    assert "must be downloaded, and that failed" in message
     assert "folder with its train, valid and test files" in message
-    assert not [p for p in cache.rglob("*") if p.is_file()]
-    assert capsys.readouterr().out == ""
+    assert [p.name for p in cache.rglob("*") if p.is_file()] == ["of another process"]
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -395,6 +459,53 @@ def test_unknown_data_set_names(name: str, words: str) -> None:
     with pytest.raises(UnknownNameError) as caught:
         KnowledgeGraph.read(name)
     assert words in str(caught.value)
+
+
+UNSEEN: dict[str, list[Row]] = {
+    "train": TRAIN,
+    "valid": [*VALID, ("only", "r", "here")],
+    "test": [*TEST, ("a", "unheard", "b")],
+}
+
+
+def test_data_sets_keep_triples_of_unseen_entities(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from pykeen.datasets import dataset_resolver
+    from pykeen.datasets.base import PackedZipRemoteDataset, PathDataset
+
+    folder = folder_of(tmp_path / "toy", **UNSEEN)
+    with zipfile.ZipFile(tmp_path / "toy.zip", "w") as archive:
+        for split in UNSEEN:
+            archive.write(folder / f"{split}.txt", f"Release/{split}.txt")
+
+    class Files(PathDataset):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__(*(folder / f"{n}.txt" for n in ("train", "test", "valid")))
+
+    class Zipped(PackedZipRemoteDataset):  # type: ignore[misc]
+        def __init__(self) -> None:
+            paths = [f"Release/{n}.txt" for n in ("train", "test", "valid")]
+            super().__init__(*paths, name="toy.zip", cache_root=tmp_path)
+            self.path = tmp_path / "toy.zip"
+
+        def _help_cache(self, _: Any) -> Path:
+            return tmp_path
+
+    expected = KnowledgeGraph.read(folder, options=SKIP)
+    assert "only" in expected.entities
+    for name, cls in {"files": Files, "zipped": Zipped}.items():
+        monkeypatch.setitem(dataset_resolver.lookup_dict, name, cls)
+        graph = KnowledgeGraph.read(name)
+        assert graph.fingerprint() == expected.fingerprint()
+        assert graph.report.unknown_relations == 1
+
+
+def test_options_that_do_not_apply(tmp_path: Path) -> None:
+    options = ReadOptions(columns=("1", "2", "3"))
+    assert "a data set's name: --columns doesn't apply" in refused("umls", options=options)
+    folder = openke(tmp_path / "kg")
+    assert "an OpenKE folder: --columns doesn't apply" in refused(folder, options=options)
 
 
 def test_inductive_data_sets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -2,11 +2,12 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 import torch
 from graphs import graph_of, triple_lists
 from hypothesis import given, settings
 
-from pathe.graph import expand, owners, sort_order
+from pathe.graph import build_graph, expand, owners, sort_order
 
 
 @settings(max_examples=80, deadline=None)
@@ -62,3 +63,18 @@ def test_a_graph_moves_and_counts_its_bytes():
     assert graph.outgoing.n_bytes == 4 * 8 + 3 * 2 * 4
     meta = graph.to("meta")
     assert meta.outgoing.neighbours_M.device.type == meta.in_contexts.counts_P.device.type == "meta"
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([[1, 0, 2], [0, 0, 1]], "sorted"),
+        ([[0, 0, 1], [0, 0, 1]], "unique"),
+        ([[0, 0, 3]], "range"),
+        ([[0, 1, 1]], "range"),
+        ([[0, 0, -1]], "range"),
+    ],
+)
+def test_triples_that_would_corrupt_the_graph_are_refused(rows, words):
+    with pytest.raises(ValueError, match=words):
+        build_graph(torch.tensor(rows), 3, 1)

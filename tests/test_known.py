@@ -48,3 +48,13 @@ def test_an_empty_index_knows_nothing():
     zero = torch.tensor([0])
     assert known.contains(zero, zero, zero).tolist() == [False]
     assert [x.tolist() for x in known.tails(zero, zero)] == [[], []]
+
+
+def test_ids_out_of_range_are_nobody():
+    known = index_triples(torch.tensor([[0, 0, 2], [0, 1, 1]]), 3, 2)
+    zero, one, minus, three = (torch.tensor([i]) for i in (0, 1, -1, 3))
+    assert not known.contains(zero, one, minus)
+    assert not known.contains(zero, zero, three)
+    assert not known.contains(minus, torch.tensor([2]), torch.tensor([2]))
+    assert not len(known.tails(minus, torch.tensor([2]))[0])
+    assert not len(known.relations(zero, three)[0])

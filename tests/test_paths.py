@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pathe.paths import Paths, mine_paths, path_steps, sample_paths
-from pathe.walks import held_out
 
 
 def check_path(paths: Paths, u: int, k: int, entity: int, edges: set, form: str) -> None:
@@ -38,10 +37,10 @@ def check_path(paths: Paths, u: int, k: int, entity: int, edges: set, form: str)
 def test_paths_are_real_and_centred_on_their_focus(data, max_hops, form, leave_out):
     rows, n_entities, n_relations = data
     graph = graph_of(rows, n_entities, n_relations)
-    mask = held_out(len(rows), torch.arange(0, len(rows), 2)) if leave_out else None
+    ids = torch.arange(0, len(rows), 2) if leave_out else None
     edges = set(rows[1::2] if leave_out else rows)
     entities = torch.arange(n_entities)
-    paths = sample_paths(graph, entities, 3, max_hops, seed=1, form=form, held_out_M=mask)
+    paths = sample_paths(graph, entities, 3, max_hops, seed=1, form=form, held_out=ids)
     touched = {e for h, _, t in edges if h != t for e in (h, t)}
     for entity in range(n_entities):
         for k in range(3):
@@ -129,3 +128,30 @@ def test_mining_finds_every_path_where_there_are_few():
     graph = graph_of([(0, 0, 1), (0, 1, 1), (0, 0, 2)])
     store = mine_paths(graph, 20, 3, seed=0, form="single")
     assert store.offsets_E1.diff().tolist() == [3, 2, 1]
+
+
+def test_the_two_halves_of_a_path_are_independent():
+    rows = [(e, 0, 4) for e in range(4)] + [(4, 0, e) for e in range(5, 9)]
+    tokens = sample_paths(graph_of(rows), torch.tensor([4]), 16_000, 1, seed=0).tokens_UKT[0]
+    joint = torch.bincount(tokens[:, 0] * 4 + tokens[:, 4] - 5, minlength=16)
+    assert (joint - 1000).abs().max() < 200  # 6.5 standard deviations
+
+
+def test_seeds_change_what_is_mined_and_what_is_drawn():
+    graph = graph_of([(i, j % 2, (i * j + 1) % 40) for i in range(40) for j in range(1, 8)])
+    store = mine_paths(graph, 10, 4, seed=0)
+    assert not torch.equal(store.tokens_PT, mine_paths(graph, 10, 4, seed=1).tokens_PT)
+    everyone = torch.arange(40)
+    first, second = (store.draw(everyone, 2, seed=s).tokens_UKT for s in (0, 1))
+    assert (first != second).flatten(1).any(1).float().mean() > 0.5
+    assert torch.equal(first[[7]], store.draw(torch.tensor([7]), 2, seed=0).tokens_UKT)
+
+
+def test_misspelt_choices_are_refused():
+    graph = graph_of([(0, 0, 1)])
+    with pytest.raises(ValueError, match="joned"):
+        sample_paths(graph, torch.tensor([0]), 1, 2, seed=0, form="joned")
+    with pytest.raises(ValueError, match="relative"):
+        example_path().positions("relative")
+    with pytest.raises(ValueError, match="n_paths"):
+        mine_paths(graph, 0, 2, seed=0)

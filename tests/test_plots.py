@@ -7,11 +7,12 @@ import sys
 import warnings
 from pathlib import Path
 
+import matplotlib
 import pytest
 from test_analysis import kg_of
 
 from pathe.analysis import analyze
-from pathe.errors import ConfigError
+from pathe.errors import ConfigError, PatheError
 from pathe.plots import plot_analysis, shorten
 
 TRAIN = "a r b; b r c; c s d; d s a; a $x_1 c; b 语言 a"
@@ -34,6 +35,14 @@ def test_small_graphs(tmp_path: Path, train: str) -> None:
     assert (tmp_path / "g.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize("n", [1, 6, 40])
+def test_no_formula_shows_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int) -> None:
+    """Between 1 and 10 matplotlib labels other ticks too, as formulas."""
+    monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")
+    plot_analysis(analyze(kg_of("; ".join(f"a{i} r b{i}" for i in range(n)))), tmp_path / "g.svg")
+    assert "mathdefault" not in (tmp_path / "g.svg").read_text()
+
+
 def test_same_result_same_svg(tmp_path: Path) -> None:
     result = analyze(kg_of(TRAIN))
     for name in ("a.svg", "b.svg"):
@@ -49,15 +58,19 @@ def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = analyze(kg_of(TRAIN))
-    with pytest.raises(ConfigError, match="can't be written"):
+    with pytest.raises(PatheError, match=r"can't be written \(no folder"):
         plot_analysis(result, tmp_path / "no such folder" / "g.png")
+    (tmp_path / "d.png").mkdir()
+    with pytest.raises(PatheError, match="this is a folder"):
+        plot_analysis(result, tmp_path / "d.png")
+    (tmp_path / "d.png").rmdir()
     (tmp_path / "g.png").write_text("old")
 
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pathe.plots.os.replace", fail)
-    with pytest.raises(ConfigError, match="No space left"):
+    monkeypatch.setattr("pathe.files.os.replace", fail)
+    with pytest.raises(PatheError, match="No space left"):
         plot_analysis(result, tmp_path / "g.png")
     assert [p.read_text() for p in tmp_path.iterdir()] == ["old"]
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from pathe.datasets import KnowledgeGraph
-from pathe.errors import DataError, UnknownNameError
+from pathe.errors import DataError, PatheError, UnknownNameError
 from pathe.readers import read_columns
 from pathe.triples import Vocabulary, encode, split_triples, unique_triples, write_triples
 
@@ -175,7 +175,7 @@ def test_split_fractions_are_checked(fractions: tuple[float, ...]) -> None:
 
 
 def test_split_seed_is_checked() -> None:
-    with pytest.raises(DataError, match="--seed"):
+    with pytest.raises(DataError, match="--cut-seed"):
         split_triples(triples_of([(0, 0, 1)]), (0.8, 0.1, 0.1), -1)
 
 
@@ -245,7 +245,7 @@ def test_failed_writes_leave_the_old_file_alone(
         raise OSError("disk full")
 
     monkeypatch.setattr("pathe.triples._write_text", fail)
-    with pytest.raises(DataError, match="disk full"):
+    with pytest.raises(PatheError, match="disk full"):
         write_triples(path, triples_of([(0, 0, 1)]), entities, relations)
     assert [p.name for p in tmp_path.iterdir()] == ["x.tsv"]
     assert path.read_text() == "old"

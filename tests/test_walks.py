@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import multiprocessing
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -10,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pathe import walks
-from pathe.walks import held_out, sample_walks
+from pathe.walks import sample_walks
 
 
 @settings(max_examples=100, deadline=None)
@@ -19,11 +21,14 @@ def test_walks_follow_real_edges_without_repeats_to_a_dead_end(data, max_hops, s
     rows, n_entities, n_relations = data
     graph = graph_of(rows, n_entities, n_relations)
     left_out = more.draw(st.sets(st.integers(0, len(rows) - 1)) if rows else st.just(set()))
-    mask = held_out(len(rows), torch.tensor(sorted(left_out), dtype=torch.long))
+    ids = torch.tensor(sorted(left_out), dtype=torch.long)
+    mask = torch.zeros(len(rows), dtype=torch.bool).index_fill_(0, ids, True)
     edges = {row for i, row in enumerate(rows) if i not in left_out}
     starts = torch.arange(n_entities).repeat(5)
     for adjacency, way in ((graph.outgoing, 1), (graph.incoming, -1)):
-        found = sample_walks(adjacency, starts, max_hops, seed=seed, held_out_M=mask)
+        found = sample_walks(
+            adjacency, starts, max_hops, seed=seed, held_out=more.draw(st.sampled_from([ids, mask]))
+        )
         for start, tokens, hops in zip(
             starts.tolist(), found.tokens_NT.tolist(), found.hops_N.tolist(), strict=True
         ):
@@ -46,13 +51,13 @@ def test_the_compiled_kernel_equals_the_tensor_one(data, max_hops, seed, leave_o
     rows, n_entities, n_relations = data
     graph = graph_of(rows, n_entities, n_relations)
     starts = torch.arange(n_entities).repeat(7)
-    mask = held_out(len(rows), torch.arange(0, len(rows), 3)) if leave_out else None
-    assert walks.HAS_NUMBA
-    fast = sample_walks(graph.outgoing, starts, max_hops, seed=seed, held_out_M=mask)
+    ids = torch.arange(0, len(rows), 3) if leave_out else None
+    assert walks.compiled_kernel("cpu")
+    fast = sample_walks(graph.outgoing, starts, max_hops, seed=seed, held_out=ids)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(walks, "HAS_NUMBA", False)
+        patch.setattr(walks, "compiled_kernel", lambda device: None)
         patch.setattr(walks, "CHUNK", 16)
-        plain = sample_walks(graph.outgoing, starts, max_hops, seed=seed, held_out_M=mask)
+        plain = sample_walks(graph.outgoing, starts, max_hops, seed=seed, held_out=ids)
     assert torch.equal(fast.tokens_NT, plain.tokens_NT)
     assert torch.equal(fast.hops_N, plain.hops_N)
 
@@ -76,7 +81,8 @@ def test_steps_are_uniform_over_allowed_edges_even_when_most_are_closed(compiled
     n_back = 200
     rows = [(0, 0, 1), *((1, r, 0) for r in range(n_back)), (1, 0, 2), (1, 1, 2), (1, 0, 3)]
     graph = graph_of(rows)
-    monkeypatch.setattr(walks, "HAS_NUMBA", compiled)
+    if not compiled:
+        monkeypatch.setattr(walks, "compiled_kernel", lambda device: None)
     found = sample_walks(graph.outgoing, torch.zeros(9000, dtype=torch.long), 2, seed=0)
     assert (found.hops_N == 2).all()
     ends = Counter(found.tokens_NT[:, 4].tolist())
@@ -96,3 +102,66 @@ def test_an_entity_without_edges_stays_where_it_is():
 def test_no_starts_no_walks():
     graph = graph_of([(0, 0, 1)])
     assert sample_walks(graph.outgoing, torch.zeros(0).long(), 4, seed=0).tokens_NT.shape == (0, 9)
+
+
+def test_hops_are_independent_draws():
+    # every entity of layer i has edges to the same four of layer i + 1
+    rows = [(4 * i + a, 0, 4 * (i + 1) + b) for i in range(2) for a in range(4) for b in range(4)]
+    found = sample_walks(graph_of(rows).outgoing, torch.zeros(16_000, dtype=torch.long), 2, seed=0)
+    first, second = found.tokens_NT[:, 2] - 4, found.tokens_NT[:, 4] - 8
+    joint = torch.bincount(first * 4 + second, minlength=16)
+    assert (joint - 1000).abs().max() < 200  # 6.5 standard deviations
+
+
+@pytest.mark.parametrize("start", [-1, 3, 10**8])
+def test_a_start_that_is_no_entity_is_refused(start):
+    graph = graph_of([(0, 0, 1), (1, 0, 2)])
+    with pytest.raises(IndexError, match="0 to 2"):
+        sample_walks(graph.outgoing, torch.tensor([start]), 2, seed=0)
+
+
+def test_a_held_out_mask_of_the_wrong_length_is_refused():
+    graph = graph_of([(0, 0, 1), (1, 0, 2)])
+    with pytest.raises(ValueError, match="2 flags"):
+        sample_walks(graph.outgoing, torch.tensor([0]), 2, seed=0, held_out=torch.ones(3).bool())
+
+
+def test_int32_keys_walk_as_int64_ones_do():
+    graph = graph_of([(i, 0, (i * j + 1) % 50) for i in range(50) for j in range(1, 9)])
+    starts, keys = torch.arange(50), torch.arange(50) + 7
+    for kind in (torch.int32, torch.int16):
+        narrow = sample_walks(graph.outgoing, starts, 4, seed=1, keys_N=keys.to(kind))
+        wide = sample_walks(graph.outgoing, starts, 4, seed=1, keys_N=keys)
+        assert torch.equal(narrow.tokens_NT, wide.tokens_NT)
+
+
+def walk_in_child(graph, queue):
+    torch.set_num_threads(1)
+    queue.put(sample_walks(graph.outgoing, torch.arange(3), 2, seed=0).tokens_NT.tolist())
+
+
+def test_walks_work_in_a_forked_process_and_in_threads():
+    graph = graph_of([(0, 0, 1), (1, 0, 2), (0, 0, 2)])
+    here = sample_walks(graph.outgoing, torch.arange(3), 2, seed=0).tokens_NT.tolist()
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    child = context.Process(target=walk_in_child, args=(graph, queue))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert queue.get() == here
+    with ThreadPoolExecutor(4) as pool:
+        jobs = [
+            pool.submit(sample_walks, graph.outgoing, torch.arange(3), 2, seed=0) for _ in range(20)
+        ]
+        assert all(job.result().tokens_NT.tolist() == here for job in jobs)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_a_gpu_walks_the_same():
+    graph = graph_of([(i, j % 3, (i * j + 1) % 90) for i in range(90) for j in range(1, 9)])
+    starts = torch.arange(90).repeat(30)
+    ids = torch.arange(0, graph.n_triples, 5)
+    cpu = sample_walks(graph.incoming, starts, 6, seed=2, held_out=ids)
+    gpu = sample_walks(graph.to("cuda").incoming, starts.cuda(), 6, seed=2, held_out=ids.cuda())
+    assert torch.equal(cpu.tokens_NT, gpu.tokens_NT.cpu())

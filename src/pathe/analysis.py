@@ -16,6 +16,7 @@ from pathe.walks import sample_walks
 
 Stats = dict[str, Any]
 RULE_SHARE = 0.8  # from here on a relation is symmetric, two are inverse or duplicate
+REVERSE_SHARE = 0.2  # from here on pairs linked in reverse deserve a sentence
 RULE_CHUNK = 1 << 18  # triples joined with each other at once
 ROUNDS, HOPS, WALK_STARTS = 3, 10, 20_000  # of neighbour refinement, of walks
 REACH_PAIRS, REACH_WALKS, REACH_HOPS = 5_000, 64, 3
@@ -291,10 +292,20 @@ def _verdict(result: Stats) -> Stats:
         f"{context['alone']:.0%} of the entities alone with theirs; with {ROUNDS} rounds of "
         f"neighbours it is {last['distinct']:.0%} and {last['alone']:.0%}.",
     ]
-    if bad:
-        sentences += ["Node vectors will confuse entities; relation prediction can still work."]
+    if contexts == "poor":
+        sentences[-1] += " Node vectors will confuse them; relation prediction can still work."
     if unseen := sum(counts["unseen"].values()):
-        sentences.append(f"{unseen:,} held-out triples have an entity that train lacks.")
-    if leaked := result["leakage"]["test"]["leaked"]:
-        sentences.append(f"{leaked:.0%} of the test triples follow from train by a listed rule.")
+        have = "triples have" if unseen > 1 else "triple has"
+        sentences.append(f"{unseen:,} held-out {have} an entity that train lacks.")
+    test = result["leakage"]["test"]
+    if leaked := test["leaked"]:
+        sentences.append(
+            f"{100 * leaked:.1f} % of the test triples follow from train by a symmetric, inverse "
+            "or duplicate relation."
+        )
+    if (reverse := test["linked_reverse"] or 0) > REVERSE_SHARE:
+        sentences.append(
+            f"{100 * reverse:.1f} % of the test pairs are linked in train from tail to head: a "
+            "model may score well by reversing these alone."
+        )
     return {"grade": grade, "checks": checks, "sentences": sentences}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import lzma
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pathe.errors import DataError
+from pathe.files import check_new_folder, check_place
 
 ROLES = ("head", "relation", "tail")
 TEXT = {".tsv": "\t", ".txt": "\t", ".csv": ","}
@@ -29,17 +32,10 @@ RDF = {
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
 KNOWN_SUFFIXES = (*TEXT, ".parquet", *RDF)
 
-# Fields that mark a first row as a header; lower case.
-_HEAD_AND_TAIL = (
-    ("head", "tail"),
-    ("h", "t"),
-    ("subject", "object"),
-    ("subj", "obj"),
-    ("s", "o"),
-    ("source", "target"),
-    ("src", "dst"),
-    ("from", "to"),
-)
+# Words that mark a first row as a header; lower case. Letters count only in these pairs.
+_HEAD = ("head", "subject", "subj", "source", "src", "from")
+_TAIL = ("tail", "object", "obj", "target", "destination", "dest", "dst", "to")
+_LETTERS = (("h", "t"), ("s", "o"))
 _RELATION = ("relation", "rel", "r", "predicate", "pred", "p", "property", "edge", "type", "label")
 
 BATCH = 1 << 16  # rows at a time for Parquet and RDF
@@ -57,22 +53,24 @@ class ReadOptions:
     delimiter: str | None = None
     on_error: Literal["raise", "skip"] = "raise"
 
+    def refuse(self, names: Sequence[str], where: str) -> None:
+        """DataError for an option that is given but has no meaning for this data."""
+        for name in names:
+            if getattr(self, name) is not None:
+                raise DataError(f"{where}: --{name} doesn't apply to it. Drop the option.")
+
 
 @dataclass
 class ReadReport:
-    """What reading met: counts, and the first line that was skipped."""
+    """What reading met: counts, the first line that was skipped, and remarks."""
 
     rows: int = 0
     duplicates: int = 0
     literals: int = 0
     skipped: int = 0
-    header_lines: int = 0
     unknown_relations: int = 0
+    notes: list[str] = field(default_factory=list)
     first_skipped: str = ""
-
-    def __add__(self, other: ReadReport) -> ReadReport:
-        total = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)[:-1]}
-        return ReadReport(**total, first_skipped=self.first_skipped or other.first_skipped)
 
 
 class BadRowError(Exception):
@@ -88,6 +86,66 @@ def split_suffix(path: Path) -> tuple[str, str, str]:
     if suffix.lower() not in KNOWN_SUFFIXES:
         return name, "", compression
     return name[: -len(suffix)], suffix.lower(), compression
+
+
+def existing_path(data: str | Path) -> Path | None:
+    """The file or folder that is meant; None where `data` can only be a data set's name."""
+    path = Path(data).expanduser()
+    if path.exists():
+        return path
+    if os.sep in str(data) or split_suffix(path)[1]:
+        raise DataError(f"{data}: no such file or folder")
+    return None
+
+
+def writable_suffix(path: Path) -> tuple[str, str]:
+    """(suffix, compression) of a file to write; DataError for a format that isn't written."""
+    _, suffix, compression = split_suffix(path)
+    if suffix not in (*TEXT, ".parquet") or (suffix == ".parquet" and compression):
+        raise DataError(
+            f"{path}: expected a name that ends in {', '.join(TEXT)} (also with "
+            f"{', '.join(COMPRESSIONS)}) or .parquet"
+        )
+    return suffix, compression
+
+
+def check_target(target: Path, suffix: str | None) -> str:
+    """Refuse a place that couldn't be written; gives its files' suffix, "" for a single file."""
+    if split_suffix(target)[1] and not target.is_dir():
+        if suffix is not None:
+            raise DataError(f"{target}: --suffix is for the files of a folder; this names a file.")
+        if target.exists():
+            raise DataError(f"{target}: expected a new file or folder, it exists already.")
+        writable_suffix(target)
+        check_place(target)
+        return ""
+    suffix = f".{(suffix or 'txt').removeprefix('.')}"
+    writable_suffix(target / f"train{suffix}")
+    check_new_folder(target)
+    return suffix
+
+
+def check_fractions(fractions: Sequence[float]) -> None:
+    """DataError unless these are shares of train, valid and test."""
+    listed = isinstance(fractions, tuple | list) and all(isinstance(f, Real) for f in fractions)
+    if not listed:
+        raise DataError(f"split: expected a tuple of floats, as (0.8, 0.1, 0.1); got {fractions!r}")
+    ok = len(fractions) == 3 and all(f >= 0 for f in fractions) and fractions[0] > 0
+    if not ok or abs(sum(fractions) - 1) > 1e-6:
+        raise DataError(
+            "--split: expected three numbers from 0 that sum to 1, the first above 0, as in "
+            f"0.8,0.1,0.1; got {','.join(str(f) for f in fractions)}"
+        )
+
+
+def unreadable(path: Path, error: BaseException, where: str = "") -> DataError:
+    """The error for a file whose bytes can't be had."""
+    if isinstance(error, PermissionError):
+        return DataError(f"{path}: can't be read (no permission).")
+    return DataError(
+        f"{path}: can't be read{where} ({error}). "
+        "The file is truncated or corrupt: fetch or write it again."
+    )
 
 
 def collect(batches: Iterable[list[Any]], skip: Callable[[int, int], None] | None) -> Any:
@@ -163,7 +221,8 @@ def known_header(names: list[str]) -> tuple[int, int, int] | None:
     """Positions of head, relation and tail among well-known column names, or None."""
     lower = [n.lower() for n in names]
     relation = next((lower.index(r) for r in _RELATION if r in lower), None)
-    ends = next(((h, t) for h, t in _HEAD_AND_TAIL if h in lower and t in lower), None)
+    words = ((h, t) for h in _HEAD for t in _TAIL)
+    ends = next(((h, t) for h, t in (*words, *_LETTERS) if h in lower and t in lower), None)
     if relation is None or ends is None:
         return None
     return lower.index(ends[0]), relation, lower.index(ends[1])

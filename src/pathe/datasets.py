@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import shutil
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -15,13 +13,28 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from pathe.columns import COMPRESSIONS, KNOWN_SUFFIXES, ROLES, used_names
+from pathe.columns import (
+    COMPRESSIONS,
+    KNOWN_SUFFIXES,
+    ROLES,
+    check_fractions,
+    existing_path,
+    used_names,
+)
 from pathe.errors import DataError
+from pathe.files import check_new_folder, replacing
 from pathe.named import read_named
 from pathe.openke import FILES as OPENKE_FILES
 from pathe.openke import read_openke
 from pathe.readers import ReadOptions, ReadReport, locate_row, read_columns, split_suffix
-from pathe.triples import Vocabulary, encode, split_triples, unique_triples, write_triples
+from pathe.triples import (
+    Vocabulary,
+    check_writable,
+    encode,
+    split_triples,
+    unique_triples,
+    write_rows,
+)
 
 SPLITS = ("train", "valid", "test")
 _ALIASES = {"training": "train", "dev": "valid", "validation": "valid", "testing": "test"}
@@ -76,48 +89,69 @@ class KnowledgeGraph:
         With `relations` (a trained model's) ids are theirs, and other relations are unknown.
         """
         options = options or ReadOptions()
-        path = Path(data).expanduser()
+        if split is not None:
+            check_fractions(split)
+        path = existing_path(data)
+        if path is None:
+            if split is not None:
+                raise DataError(f"{data}: --split is for one file of triples, not for a name")
+            return _read_data_set(str(data), relations, options)
         if path.is_dir():
             path = path.resolve()
             files = _split_files(path)
-            if split is None or set(files) != {"train"}:
-                if split is not None:
-                    raise DataError(
-                        f"{path}: --split is for one file of triples; this folder has its own "
-                        f"splits. Drop --split, or give one of the files."
-                    )
-                return _read_folder(path, files, relations, options)
-            path = files["train"]
-        if path.exists():
-            graph = _read_file(path, relations, options)
             if split is None:
-                return graph
-            parts = split_triples(graph.train, split, seed, not allow_unseen)
-            return replace(graph, train=parts[0], valid=parts[1], test=parts[2])
-        if os.sep in str(data) or split_suffix(path)[1]:
-            raise DataError(f"{data}: no such file or folder")
-        if split is not None:
-            raise DataError(f"{data}: --split is for one file of triples, not for a data set name")
-        return _read_data_set(str(data), relations, options)
+                return _read_folder(path, files, relations, options)
+            if set(files) != {"train"}:
+                own = "train" in files or OPENKE_FILES[2] in _stems(path)
+                raise DataError(
+                    f"{path}: --split is for one file of triples; this folder has "
+                    f"{'its own splits. Drop --split, or' if own else 'no train file:'} give one "
+                    "of the files."
+                )
+            path = files["train"]
+        graph = _read_file(path, relations, options)
+        if split is None:
+            return graph
+        parts = split_triples(graph.train, split, seed, not allow_unseen)
+        return replace(graph, train=parts[0], valid=parts[1], test=parts[2])
 
-    def save(self, folder: Path | str, suffix: str = ".txt") -> None:
-        """Write the splits that have triples to a new or empty folder: whole or not at all."""
-        folder = Path(folder)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise DataError(f"{folder}: expected a new or empty folder, it holds files already")
-        aside = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
-        try:
-            aside.mkdir(parents=True)
+    def save(self, folder: Path | str, suffix: str = ".txt") -> dict[Path, KnowledgeGraph]:
+        """Write the splits to a new or empty folder, whole or not at all; gives what went where.
+
+        An inference graph goes to the folder's sibling with _ind, as GraIL has it.
+        """
+        folder = Path(folder).absolute()
+        graphs = {folder: self}
+        if self.inference is not None:
+            graphs[folder.with_name(f"{folder.name}_ind")] = self.inference
+        for target, graph in graphs.items():
+            check_new_folder(target)
             for split in SPLITS:
-                triples = getattr(self, split)
-                if len(triples):
-                    path = aside / f"{split}{suffix}"
-                    write_triples(path, triples, self.entities, self.relations)
-            os.replace(aside, folder)  # noqa: PTH105
-        except OSError as error:
-            raise DataError(f"{folder}: can't be written ({error})") from error
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
+                triples, path = getattr(graph, split), target / f"{split}{suffix}"
+                check_writable(path, triples, graph.entities, graph.relations)
+                if not len(triples):
+                    raise DataError(
+                        f"{target}: {split} is empty, and a folder without it can't be read back. "
+                        "Cut one file with --split 0.8,0.1,0.1; to keep triples without splits, "
+                        f"name a file such as {folder.name}{suffix}."
+                    )
+        made = [parent for parent in folder.parents if not parent.exists()]
+        try:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            with ExitStack() as stack:  # all are written before the first takes its place
+                for target, graph in graphs.items():
+                    aside = stack.enter_context(replacing(target))
+                    aside.mkdir()
+                    for split in SPLITS:
+                        name, triples = f"{split}{suffix}", getattr(graph, split)
+                        paths = aside / name, target / name
+                        write_rows(*paths, triples, graph.entities, graph.relations)
+        except BaseException:
+            for parent in made:
+                with suppress(OSError):
+                    parent.rmdir()
+            raise
+        return graphs
 
 
 class _Source(NamedTuple):
@@ -191,6 +225,13 @@ def _read_file(path: Path, relations: Vocabulary | None, options: ReadOptions) -
     return _build(split_suffix(path)[0], [source], relations, options, report)
 
 
+def _only(folder: Path, name: str, paths: list[Path]) -> Path:
+    if len(paths) > 1:
+        found = " and ".join(sorted(p.name for p in paths))
+        raise DataError(f"{folder}: expected one {name} file, found {found}. Remove one.")
+    return paths[0]
+
+
 def _stems(folder: Path) -> dict[str, list[Path]]:
     """Readable files by name without suffixes, lower case."""
     stems: dict[str, list[Path]] = {}
@@ -209,10 +250,7 @@ def _split_files(folder: Path) -> dict[str, Path]:
         if split not in SPLITS:
             continue
         paths = [*paths, files[split]] if split in files else paths
-        if len(paths) > 1:
-            found = " and ".join(sorted(p.name for p in paths))
-            raise DataError(f"{folder}: expected one {split} file, found {found}. Remove one.")
-        files[split] = paths[0]
+        files[split] = _only(folder, split, paths)
     return files
 
 
@@ -260,8 +298,9 @@ def _read_openke_folder(
     missing = [f"{name}.txt" for name in OPENKE_FILES if name not in stems]
     if missing:
         raise DataError(f"{folder}: an OpenKE folder without {' and '.join(missing)}")
+    options.refuse(("columns", "header", "delimiter"), f"{folder} is an OpenKE folder")
     report = ReadReport()
-    files = {name: stems[name][0] for name in OPENKE_FILES}
+    files = {name: _only(folder, name, stems[name]) for name in OPENKE_FILES}
     tables = read_openke(files, options, report)
     sources = [
         # Exact when no line is blank, which the format has no use for; line 1 is the count.
@@ -272,7 +311,10 @@ def _read_openke_folder(
 
 
 def _read_data_set(name: str, relations: Vocabulary | None, options: ReadOptions) -> KnowledgeGraph:
+    options.refuse(("columns", "header", "delimiter"), f"{name} is a data set's name")
     named = read_named(name)
+    if relations is None:
+        options = replace(options, on_error="skip")  # what no one can put right is counted
 
     def build(title: str, tables: dict[str, Any], theirs: Vocabulary | None) -> KnowledgeGraph:
         report = ReadReport(rows=sum(t.num_rows for t in tables.values()))

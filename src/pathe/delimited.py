@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -26,12 +27,17 @@ from pathe.columns import (
     named_positions,
     open_stream,
     split_suffix,
+    unreadable,
 )
 from pathe.errors import DataError
 
 _BLOCK = 8 << 20  # bytes parsed at a time; a line beyond it goes to the slow parser
 _OPEN_QUOTE = "a quote is opened here and never closed. Close it, or double quotes inside names."
 _BOM = b"\xef\xbb\xbf"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_PEEK = 1000  # rows whose widths are compared for a hint
+_FIELD = 1 << 30  # bytes of a quoted name
+_END = b"\x1eend\x1e"  # a name in a row of our own after the last
 
 
 class _Layout(NamedTuple):
@@ -42,6 +48,7 @@ class _Layout(NamedTuple):
     width: int
     picks: tuple[int, ...]
     header: bool
+    note: str = ""
 
 
 def read_text(path: Path, options: ReadOptions, report: ReadReport) -> Any:
@@ -49,8 +56,8 @@ def read_text(path: Path, options: ReadOptions, report: ReadReport) -> Any:
     try:
         layout = _layout(path, options)
     except BROKEN as error:
-        raise DataError(_corrupt(path, 0, error)) from error
-    report.header_lines += layout.header
+        raise unreadable(path, error) from error
+    report.notes += [layout.note] if layout.note else []
     try:
         return collect(_fast_batches(path, layout), None)
     except (*BROKEN, BadRowError):
@@ -71,7 +78,7 @@ def _fast_batches(path: Path, layout: _Layout) -> Iterator[list[Any]]:
     picked = [names[i] for i in layout.picks]
     quote: Any = '"' if layout.quoted else False
     reader = pacsv.open_csv(
-        open_stream(path),
+        _Ended(open_stream(path), layout) if layout.quoted else open_stream(path),
         read_options=pacsv.ReadOptions(column_names=names, block_size=_BLOCK),
         parse_options=pacsv.ParseOptions(
             delimiter=layout.delimiter,
@@ -80,21 +87,42 @@ def _fast_batches(path: Path, layout: _Layout) -> Iterator[list[Any]]:
             newlines_in_values=layout.quoted,
         ),
         convert_options=pacsv.ConvertOptions(
-            include_columns=list(dict.fromkeys([*picked, names[-1]])),
+            include_columns=picked,
             column_types=dict.fromkeys(names, pa.large_binary()),
             check_utf8=False,
         ),
     )
-    header, last = layout.header, b""
+    start, held = int(layout.header), None
     for batch in reader:
         if not batch.num_rows:
             continue
-        last = batch.column(names[-1])[-1].as_py()
-        yield [batch.column(name)[int(header) :] for name in picked]
-        header = False
-    if layout.quoted and (b"\n" in last or b"\r" in last):
-        # The parser lets a quote left open swallow the rest of the file without a word.
-        raise pa.ArrowInvalid("perhaps an open quote")
+        if held is not None:
+            yield held
+        held = [batch.column(name)[start:] for name in picked]
+        start = 0
+    if held is not None and layout.quoted:
+        if [column[-1:].to_pylist() for column in held] != [[_END]] * 3:
+            raise pa.ArrowInvalid("an open quote has swallowed rows")
+        held = [column[:-1] for column in held]
+    if held is not None:
+        yield held
+
+
+class _Ended(io.RawIOBase):
+    """A stream with one more row: the parser lets an open quote swallow it without a word."""
+
+    def __init__(self, stream: Any, layout: _Layout) -> None:
+        self._stream = stream
+        self._rest = b"\n" + layout.delimiter.encode().join([_END] * layout.width) + b"\n"
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        block: bytes = self._stream.read(size)
+        if not block:
+            block, self._rest = self._rest, b""
+        return block
 
 
 def _slow_batches(
@@ -106,17 +134,18 @@ def _slow_batches(
     try:
         for line, row, problem in islice(records, int(layout.header), None):
             if problem := problem or _problem(row, layout):
-                if options.on_error == "raise" or problem == _OPEN_QUOTE:
-                    raise DataError(f"{path}, line {line}: {problem}")
+                problem = f"{path}, line {line}: {problem}"
+                if options.on_error == "raise" or problem.endswith(_OPEN_QUOTE):
+                    raise DataError(f"{problem}{_hint(path, row, layout)}")
                 report.skipped += 1
-                report.first_skipped = report.first_skipped or f"{path}, line {line}: {problem}"
+                report.first_skipped = report.first_skipped or problem
                 continue
             rows.append([row[i] for i in layout.picks])
             if len(rows) == BATCH:
                 yield [pa.array(column, pa.large_binary()) for column in zip(*rows, strict=True)]
                 rows = []
     except BROKEN as error:
-        raise DataError(_corrupt(path, line, error)) from error
+        raise unreadable(path, error, f" after line {line}") from error
     if rows:
         yield [pa.array(column, pa.large_binary()) for column in zip(*rows, strict=True)]
 
@@ -129,32 +158,28 @@ def _problem(row: list[bytes], layout: _Layout) -> str:
         return (
             f"expected {layout.width} columns separated by {separator or repr(layout.delimiter)}, "
             f"got {len(row)}: {whole[:80].decode(errors='replace')!r}."
-            f"{_other_delimiter(whole, layout)} {SKIP_HINT}"
         )
     for role, i in zip(ROLES, layout.picks, strict=True):
         if not row[i]:
-            return f"expected a {role} in column {i + 1}, it is empty. {SKIP_HINT}"
+            return f"expected a {role} in column {i + 1}, it is empty."
         if not is_utf8(row[i]):
-            return (
-                f"expected UTF-8 text, the {role} is {row[i][:80]!r}. "
-                "Convert the file to UTF-8, or skip such lines with --on-error skip."
-            )
+            return f"expected UTF-8 text, the {role} is {row[i][:80]!r}."
     return ""
 
 
-def _corrupt(path: Path, line: int, error: BaseException) -> str:
-    return (
-        f"{path}: can't be read after line {line} ({error}). "
-        "The file is truncated or corrupt: fetch or write it again."
-    )
-
-
-def _other_delimiter(row: bytes, layout: _Layout) -> str:
+def _hint(path: Path, row: list[bytes], layout: _Layout) -> str:
+    """What to do about a bad row."""
+    if not row:
+        return ""
+    whole = layout.delimiter.encode().join(row)
     words = {b"\t": "tab", b" ": "space", b",": "comma", b";": "';'", b"|": "'|'"}
     for other, word in words.items():
-        if other.decode() != layout.delimiter and row.count(other) == layout.width - 1:
-            return f" Perhaps it needs --delimiter {word}."
-    return ""
+        if len(row) < 3 and other.decode() != layout.delimiter and whole.count(other) == 2:
+            return f" Perhaps it needs --delimiter {word}. {SKIP_HINT}"
+    records = islice(_records(path, layout.delimiter, layout.quoted), _PEEK)
+    if layout.width == 3 < len(row) and all(len(r) == len(row) for _, r, _ in records):
+        return " All lines have as many: say which to read, as in --columns 1,2,3."
+    return f" {SKIP_HINT}"
 
 
 def _layout(path: Path, options: ReadOptions) -> _Layout:
@@ -170,10 +195,16 @@ def _layout(path: Path, options: ReadOptions) -> _Layout:
     line, row, _ = next(records, (0, [], ""))
     if not line:
         raise DataError(f"{path}: no triples in it; expected at least one.")
+    if row and row[0].startswith(_UTF16) and any(b"\0" in f for f in row):
+        raise DataError(f"{path}: expected UTF-8 text, this is UTF-16. Convert it, e.g. by iconv.")
     first = [f.decode(errors="replace") for f in row]
+    note = f"first line of {path} read as a header: {', '.join(first)}"
+    if options.header is not None or tuple(first) == ROLES:
+        note = ""  # as asked for, or as this package writes it
     if options.columns is None:
         known = known_header(first) if len(first) == 3 and options.header is not False else None
-        return _Layout(delimiter, quoted, 3, known or (0, 1, 2), bool(options.header or known))
+        header, note = bool(options.header or known), note if known else ""
+        return _Layout(delimiter, quoted, 3, known or (0, 1, 2), header, note)
     if named:
         if options.header is False:
             raise DataError(f"--columns {','.join(options.columns)} names a header; there is none.")
@@ -193,7 +224,7 @@ def _layout(path: Path, options: ReadOptions) -> _Layout:
         )
     known = known_header([first[i] for i in picks]) if len(first) == len(row) else None
     header = known is not None if options.header is None else options.header
-    return _Layout(delimiter, quoted, len(first), picks, header)
+    return _Layout(delimiter, quoted, len(first), picks, header, note if header else "")
 
 
 def _records(path: Path, delimiter: str, quoted: bool) -> Iterator[tuple[int, list[bytes], str]]:
@@ -205,20 +236,29 @@ def _records(path: Path, delimiter: str, quoted: bool) -> Iterator[tuple[int, li
                 if line if delimiter == " " else line.strip(b" "):
                     yield number, line.split(delimiter.encode()), ""
             return
-        # Latin-1 maps each byte to one character and back, so that bad UTF-8 gets through.
-        text = (line.decode("latin-1") for line in physical_lines(stream))
-        rows = csv.reader(text, delimiter=delimiter, strict=True)
+        csv.field_size_limit(_FIELD)
+        ended = False
+
+        def text() -> Iterator[str]:
+            nonlocal ended
+            # Latin-1 maps each byte to one character and back, so that bad UTF-8 gets through.
+            yield from (line.decode("latin-1") for line in physical_lines(stream))
+            ended = True
+
+        # Not strict: `"x"y` is xy, as for the fast parser.
+        rows = csv.reader(text(), delimiter=delimiter)
         while True:
             start = rows.line_num + 1
             try:
                 row = next(rows, None)
             except csv.Error as error:
-                open_quote = "unexpected end" in str(error)
-                yield start, [], _OPEN_QUOTE if open_quote else f"not CSV: {error}. {SKIP_HINT}"
+                yield start, [], f"not CSV: {error}."
                 continue
             if row is None:
                 return
-            if row and (len(row) > 1 or row[0].strip(" ")):
+            if ended:  # a row that asks for more lines than there are
+                yield start, [], _OPEN_QUOTE
+            elif row and (len(row) > 1 or row[0].strip(" ")):
                 yield start, [f.encode("latin-1") for f in row], ""
 
 

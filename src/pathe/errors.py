@@ -22,8 +22,16 @@ class ConfigError(PatheError):
     """Settings that don't fit together or don't fit the data."""
 
 
+class ModelError(PatheError):
+    """A model folder or checkpoint that can't be used."""
+
+
 class TrainingError(PatheError):
     """A training run that can't go on."""
+
+
+class Interrupted(PatheError):
+    """A run that was stopped on purpose; says how to go on."""
 
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> str:

@@ -44,6 +44,10 @@ class Adjacency(Tensors):
     triples_M: Tensor  # int32: the row of the training triple behind each slot
 
     @property
+    def n_entities(self) -> int:
+        return len(self.offsets_E1) - 1
+
+    @property
     def degrees_E(self) -> Tensor:
         return self.offsets_E1.diff()
 
@@ -78,7 +82,8 @@ class Graph(Tensors):
 
 
 def build_graph(triples_M3: Tensor, n_entities: int, n_relations: int) -> Graph:
-    """Adjacency and contexts of sorted, unique (head, relation, tail) triples."""
+    """Adjacency and contexts of (head, relation, tail) triples, sorted and unique as read."""
+    _check(triples_M3, n_entities, n_relations)
     heads_M, relations_M, tails_M = triples_M3.int().unbind(1)
     order_M = sort_order(tails_M.long() * n_relations + relations_M, n_entities * n_relations)
     outgoing = Adjacency(
@@ -98,6 +103,15 @@ def build_graph(triples_M3: Tensor, n_entities: int, n_relations: int) -> Graph:
         _contexts(outgoing, n_relations),
         _contexts(incoming, n_relations),
     )
+
+
+def _check(triples_M3: Tensor, n_entities: int, n_relations: int) -> None:
+    bounds = torch.tensor([n_entities, n_relations, n_entities], device=triples_M3.device)
+    if not ((triples_M3 >= 0) & (triples_M3 < bounds)).all():
+        raise ValueError(f"ids out of range for {n_entities} entities, {n_relations} relations")
+    (h, r, t), (h2, r2, t2) = triples_M3[:-1].unbind(1), triples_M3[1:].unbind(1)
+    if not ((h < h2) | (h == h2) & ((r < r2) | (r == r2) & (t < t2))).all():
+        raise ValueError("triples must be sorted and unique: see triples.unique_triples")
 
 
 def sort_order(keys_M: Tensor, bound: int) -> Tensor:

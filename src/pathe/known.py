@@ -18,8 +18,7 @@ class Lists(Tensors):
 
     keys_G: Tensor  # int64, sorted
     offsets_G1: Tensor  # int64
-    values_V: Tensor  # int32, sorted within each key
-    codes_V1: Tensor  # int64: group * n_values + value, sorted, for membership
+    codes_V1: Tensor  # int64: group * n_values + value, sorted; NO_KEY last
     n_values: int
 
     def find(self, keys_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -28,14 +27,15 @@ class Lists(Tensors):
         starts_B = self.offsets_G1[group_B]
         sizes_B = (self.offsets_G1[group_B + 1] - starts_B) * (self.keys_G[group_B] == keys_B)
         rows_N, slots_N = expand(starts_B, sizes_B)
-        return rows_N, self.values_V[slots_N].long()
+        return rows_N, self.codes_V1[slots_N] % self.n_values
 
     def contains(self, keys_B: Tensor, values_B: Tensor) -> Tensor:
         """Whether each value is listed under its key."""
         group_B = torch.searchsorted(self.keys_G, keys_B)
         codes_B = group_B * self.n_values + values_B
         found_B = self.codes_V1[torch.searchsorted(self.codes_V1, codes_B)] == codes_B
-        return found_B & (self.keys_G[group_B] == keys_B)
+        in_range_B = (values_B >= 0) & (values_B < self.n_values)
+        return found_B & in_range_B & (self.keys_G[group_B] == keys_B)
 
 
 @dataclass(frozen=True)
@@ -50,20 +50,20 @@ class KnownTriples(Tensors):
 
     def tails(self, heads_B: Tensor, relations_B: Tensor) -> tuple[Tensor, Tensor]:
         """The known tails of each (head, relation) as (row, tail) pairs."""
-        return self.by_head_relation.find(heads_B.long() * self.n_relations + relations_B)
+        return self.by_head_relation.find(_keys(heads_B, relations_B, self.n_relations))
 
     def heads(self, relations_B: Tensor, tails_B: Tensor) -> tuple[Tensor, Tensor]:
         """The known heads of each (relation, tail) as (row, head) pairs."""
-        return self.by_relation_tail.find(tails_B.long() * self.n_relations + relations_B)
+        return self.by_relation_tail.find(_keys(tails_B, relations_B, self.n_relations))
 
     def relations(self, heads_B: Tensor, tails_B: Tensor) -> tuple[Tensor, Tensor]:
         """The known relations of each (head, tail) as (row, relation) pairs."""
-        return self.by_head_tail.find(heads_B.long() * self.n_entities + tails_B)
+        return self.by_head_tail.find(_keys(heads_B, tails_B, self.n_entities))
 
     def contains(self, heads_B: Tensor, relations_B: Tensor, tails_B: Tensor) -> Tensor:
         """Whether each (head, relation, tail) is known; ids broadcast."""
         heads_B, relations_B, tails_B = torch.broadcast_tensors(heads_B, relations_B, tails_B)
-        keys_B = heads_B.long() * self.n_relations + relations_B
+        keys_B = _keys(heads_B, relations_B, self.n_relations)
         return self.by_head_relation.contains(keys_B, tails_B)
 
 
@@ -79,6 +79,13 @@ def index_triples(triples_M3: Tensor, n_entities: int, n_relations: int) -> Know
     )
 
 
+def _keys(first_B: Tensor, second_B: Tensor, n_second: int) -> Tensor:
+    """One key for each pair of ids; an id that can't be gets a key that nothing has."""
+    keys_B = first_B.long() * n_second + second_B
+    possible_B = (first_B >= 0) & (second_B >= 0) & (second_B < n_second)
+    return torch.where(possible_B, keys_B, -1)
+
+
 def _lists(keys_M: Tensor, values_M: Tensor, n_values: int) -> Lists:
     keys_G, group_M = keys_M.unique(return_inverse=True)
     codes_V = (group_M * n_values + values_M).unique()
@@ -88,7 +95,6 @@ def _lists(keys_M: Tensor, values_M: Tensor, n_values: int) -> Lists:
     return Lists(
         torch.cat([keys_G, no_key]),
         offsets_G1,
-        (codes_V % n_values).int(),
         torch.cat([codes_V, no_key]),
         n_values,
     )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import io
 import re
 import socket
-import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,12 @@ from pathe.columns import ROLES, used_names
 from pathe.errors import DataError, UnknownNameError, nearest
 
 _TIMEOUT_S = 20  # a network that drops packets must not hang the command
+_PLAIN = {"train": "training", "valid": "validation", "test": "testing"}
+_INFERENCE = {
+    "train": "inductive_inference",
+    "valid": "inductive_validation",
+    "test": "inductive_testing",
+}
 
 
 class Named(NamedTuple):
@@ -29,10 +36,7 @@ class Named(NamedTuple):
 
 
 def read_named(name: str) -> Named:
-    """`fb15k-237`, `inductivewn18rr:v2`, `inductivewn18rr:v2_ind`, ...
-
-    PyKEEN leaves out valid and test triples with an entity that isn't in train.
-    """
+    """`fb15k-237`, `inductivewn18rr:v2`, `inductivewn18rr:v2_ind`, ..."""
     try:
         from pykeen.datasets import dataset_resolver
         from pykeen.datasets.inductive import inductive_dataset_resolver
@@ -54,9 +58,7 @@ def read_named(name: str) -> Named:
         if version:
             raise UnknownNameError(f"{name!r}: the data set {key!r} has no versions; drop ':'.")
         with _loading(name, plain[key]):
-            data = plain[key]()
-            splits = {"train": data.training, "valid": data.validation, "test": data.testing}
-            return Named(key, _tables(splits), None, False)
+            return Named(key, _tables(plain[key](), _PLAIN), None, False)
     version = version.lower()
     base, alone = version.removesuffix("ind").removesuffix("_"), version.endswith("ind")
     versions = [f"v{i}" for i in range(1, 5)]
@@ -68,30 +70,22 @@ def read_named(name: str) -> Named:
         )
     with _loading(name, inductive[key]):
         data = inductive[key](version=base) if takes_version else inductive[key]()
-        inference = {
-            "train": data.inductive_inference,
-            "valid": data.inductive_validation,
-            "test": data.inductive_testing,
-        }
         title = f"{key}:{base}" if base else key
-        train = _tables({"train": data.transductive_training})
-        return Named(title, train, _tables(inference), alone)
+        train = _tables(data, {"train": "transductive_training"})
+        return Named(title, train, _tables(data, _INFERENCE), alone)
 
 
 @contextlib.contextmanager
 def _loading(name: str, cls: type) -> Iterator[None]:
-    """Keep PyKEEN off stdout; say what a failed load means, and leave no part of it behind."""
+    """Keep PyKEEN's own lines and progress bars inside; say what a failed load means."""
     from pykeen.constants import PYKEEN_DATASETS
 
-    cache = Path(PYKEEN_DATASETS) / cls.__name__.lower()
-    before = set(cache.rglob("*"))
     timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_TIMEOUT_S)
-    done = False
+    sink = io.StringIO()
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink):
             yield
-        done = True
     except OSError as error:
         raise DataError(
             f"{name}: this data set must be downloaded, and that failed ({_short(error)}). "
@@ -100,13 +94,11 @@ def _loading(name: str, cls: type) -> Iterator[None]:
     except Exception as error:
         raise DataError(
             f"{name}: PyKEEN can't load this data set ({_short(error)}). Give a folder with its "
-            f"train, valid and test files; a broken download would be in {cache}."
+            "train, valid and test files; a broken download would be in "
+            f"{Path(PYKEEN_DATASETS) / cls.__name__.lower()}."
         ) from error
     finally:
         socket.setdefaulttimeout(timeout)
-        if not done:
-            for path in sorted(set(cache.rglob("*")) - before, reverse=True):
-                path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _short(error: Exception) -> str:
@@ -114,21 +106,43 @@ def _short(error: Exception) -> str:
     return f"{type(error).__name__}: {text[:200]}"
 
 
-def _tables(splits: dict[str, Any]) -> dict[str, Any]:
-    """Triples factories by split -> tables by split; absent ones are left out."""
+def _tables(data: Any, splits: dict[str, str]) -> dict[str, Any]:
+    """Tables by split; absent ones are left out."""
     tables = {}
-    for split, factory in splits.items():
-        if factory is None or not len(factory.mapped_triples):
+    for split, theirs in splits.items():
+        factory = getattr(data, theirs)  # downloads what isn't there
+        if factory is None:
             continue
-        entities, relations = (
-            _labels(factory, "entity", factory.num_entities),
-            _labels(factory, "relation", factory.real_num_relations),
-        )
-        ids = factory.mapped_triples.int().T.contiguous().numpy()
-        columns = zip(ids, (entities, relations, entities), strict=True)
-        arrays = [pa.DictionaryArray.from_arrays(pa.array(i), names) for i, names in columns]
-        tables[split] = pa.table([used_names(a) for a in arrays], names=list(ROLES))
+        rows = _original(data, theirs)
+        if rows is None:
+            entities = _labels(factory, "entity", factory.num_entities)
+            relations = _labels(factory, "relation", factory.real_num_relations)
+            ids = factory.mapped_triples.int().T.contiguous().numpy()
+            named = zip(ids, (entities, relations, entities), strict=True)
+            coded = [pa.DictionaryArray.from_arrays(pa.array(i), names) for i, names in named]
+            arrays = [used_names(column) for column in coded]
+        else:
+            arrays = [pa.array(c, pa.large_string()).dictionary_encode() for c in rows.T]
+        if len(arrays[0]):
+            tables[split] = pa.table(arrays, names=list(ROLES))
     return tables
+
+
+def _original(data: Any, split: str) -> Any:
+    """The split's names as its file has them, (n, 3): PyKEEN itself leaves out valid and test
+    triples with an entity that isn't in train. None where it has no file of the split.
+    """
+    from pykeen.triples.utils import load_triples
+
+    if path := getattr(data, f"{split}_path", None):
+        return load_triples(path, **(getattr(data, "load_triples_kwargs", None) or {}))
+    if member := getattr(data, f"relative_{split}_path", None):
+        columns = (data.head_column, data.relation_column, data.tail_column)
+        with zipfile.ZipFile(data.path) as archive, archive.open(member.as_posix()) as file:
+            return load_triples(
+                io.TextIOWrapper(file, "utf-8"), delimiter=data.sep, column_remapping=columns
+            )
+    return None
 
 
 def _labels(factory: Any, kind: str, n: int) -> Any:

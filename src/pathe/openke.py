@@ -17,6 +17,7 @@ from pathe.columns import (
     ReadOptions,
     ReadReport,
     open_stream,
+    unreadable,
     used_names,
 )
 from pathe.delimited import physical_lines
@@ -86,10 +87,10 @@ def _read_ids(
             continue
         message = (
             f"{path}, line {line}: expected head, tail and relation ids below {n_entities}, "
-            f"{n_entities} and {n_relations}, got {text[:80]!r}. {SKIP_HINT}"
+            f"{n_entities} and {n_relations}, got {text[:80]!r}."
         )
         if options.on_error == "raise":
-            raise DataError(message)
+            raise DataError(f"{message} {SKIP_HINT}")
         report.skipped += 1
         report.first_skipped = report.first_skipped or message
     if not ids:
@@ -113,7 +114,7 @@ def _counted(path: Path) -> Iterator[tuple[int, bytes]]:
                     found += 1
                     yield line, text
     except BROKEN as error:
-        raise DataError(f"{path}: can't be read ({error}). Fetch or write it again.") from error
+        raise unreadable(path, error) from error
     if count != found:
         first = "it is empty" if count < 0 else f"line 1 says {count}"
         raise DataError(f"{path}: expected a count and as many lines; {first}, {found} follow")

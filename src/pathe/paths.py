@@ -40,10 +40,13 @@ class Paths(Tensors):
     def positions(self, kind: Positions = "focused") -> Tensor:
         """Position of each token from 1 (T or UKT): distance to the focus + 1, or order in path."""
         columns_T = torch.arange(self.tokens_UKT.shape[-1], device=self.tokens_UKT.device)
-        if kind == "focused":
-            return (columns_T - self.focus).abs() + 1
-        first_UK = self.mask_UKT.int().argmax(-1)
-        return (columns_T - first_UK[..., None] + 1) * self.mask_UKT
+        match kind:
+            case "focused":
+                return (columns_T - self.focus).abs() + 1
+            case "absolute":
+                first_UK = self.mask_UKT.int().argmax(-1)
+                return (columns_T - first_UK[..., None] + 1) * self.mask_UKT
+        raise ValueError(f"positions are focused or absolute, not {kind!r}")
 
     def trim(self) -> Paths:
         """Without the columns that are padding in every path."""
@@ -66,7 +69,7 @@ def sample_paths(
     *,
     seed: int,
     form: Form = "joined",
-    held_out_M: Tensor | None = None,
+    held_out: Tensor | None = None,
     first_path: int = 0,
 ) -> Paths:
     """n_paths fresh paths for each entity; path k of an entity depends on the seed, it and k only.
@@ -90,7 +93,7 @@ def sample_paths(
         ):
             walk(
                 adjacency, tokens_NT, hops_N, state_N, max_hops,
-                focus=focus, step=step, held_out_M=held_out_M,
+                focus=focus, step=step, held_out=held_out,
             )  # fmt: skip
     else:
         incoming_N = draw(keyed(seed, starts_N.long(), numbers_N, COIN), 0) < 0
@@ -103,7 +106,7 @@ def sample_paths(
                 rows = (stuck_N & (incoming_N == is_in)).nonzero().squeeze(1)
                 walk(
                     adjacency, tokens_NT, hops_N, state_N, max_hops,
-                    rows=rows, held_out_M=held_out_M,
+                    rows=rows, held_out=held_out,
                 )  # fmt: skip
         incoming_N &= hops_N > 0  # a path of one token has no direction
 
@@ -119,7 +122,12 @@ def sample_paths(
 
 def _layout(form: Form, max_hops: int) -> tuple[int, int]:
     """(width, focus column) of a path row."""
-    return (4 * max_hops + 1, 2 * max_hops) if form == "joined" else (2 * max_hops + 1, 0)
+    match form:
+        case "joined":
+            return 4 * max_hops + 1, 2 * max_hops
+        case "single":
+            return 2 * max_hops + 1, 0
+    raise ValueError(f"paths are joined or single, not {form!r}")
 
 
 def path_steps(paths: Paths, u: int, k: int) -> list[tuple[int, int, int]]:
@@ -171,6 +179,8 @@ def mine_paths(
     Every entity has at least one; one with fewer unique paths than that after MINE_ROUNDS rounds of
     n_paths walks keeps what was found.
     """
+    if n_paths < 1:
+        raise ValueError(f"n_paths must be at least 1, got {n_paths}")
     if entities_E is None:
         entities_E = torch.arange(graph.n_entities, device=graph.device)
     per_chunk = max(MINE_CHUNK // n_paths, 1)

@@ -1,14 +1,15 @@
-"""Pictures of what `analysis` found. matplotlib is imported only here, and only when drawing."""
+"""Pictures of graphs and runs. matplotlib is imported only here, and only when drawing."""
 
 from __future__ import annotations
 
-import os
-import secrets
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pathe.errors import ConfigError
+from pathe.files import check_place, replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,10 +21,38 @@ NAME_WIDTH = 46  # characters of a relation's name
 
 def plot_analysis(result: dict[str, Any], path: Path) -> None:
     """Draw the result of `analyze` in four panels; the file appears whole or not at all."""
-    path = Path(path)
-    suffix = path.suffix.lower()
-    if suffix not in FORMATS:
+    _draw(path, _headline(result), [partial(d, result=result) for d in ANALYSIS])
+
+
+def plot_run(metrics: list[dict[str, Any]], result: dict[str, Any], path: Path) -> None:
+    """Draw a training run: loss, validation MRR, test hits, results by relation."""
+    title = f"{result['data']}, {result['config']['task']}"
+    if "mrr" in result:
+        title += f": {result['split']} MRR {result['mrr']:.3f}, {result['parameters']:,} parameters"
+    _draw(
+        path,
+        title,
+        [
+            partial(_curve, metrics=metrics, key="loss", title="Training loss"),
+            partial(_curve, metrics=metrics, key="valid_mrr", title="Validation MRR"),
+            partial(_hits, result=result),
+            partial(_by_relation, result=result),
+        ],
+    )
+
+
+def check_picture(path: Path) -> None:
+    """Refuse a picture that couldn't be written, before the work that it is for."""
+    if path.suffix.lower() not in FORMATS:
         raise ConfigError(f"{path}: expected a name that ends in {', '.join(FORMATS)}")
+    check_place(path)
+
+
+def _draw(path: Path, title: str, panels: list[Callable[[Axes], None]]) -> None:
+    """Four panels under a title, written whole or not at all."""
+    path = Path(path)
+    check_picture(path)
+    suffix = path.suffix.lower()
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -32,22 +61,15 @@ def plot_analysis(result: dict[str, Any], path: Path) -> None:
     # Names are data: a dollar sign in one isn't the start of a formula.
     with rc_context({"text.parse_math": False, "svg.hashsalt": "pathe"}):
         rows = figure.subfigures(2, 1, squeeze=False).flat  # each row finds its own widths
-        panels = [axes for row in rows for axes in row.subplots(1, 2)]
-        for draw, axes in zip((_degrees, _relations, _contexts, _hops), panels, strict=True):
+        places = [axes for row in rows for axes in row.subplots(1, 2)]
+        for draw, axes in zip(panels, places, strict=True):
             _style(axes)
-            draw(axes, result)
-        figure.suptitle(_headline(result), color=INK, fontsize=13)
-        aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+            draw(axes)
+        figure.suptitle(title, color=INK, fontsize=13)
         metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
-        try:
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "Glyph")  # a name the font can't show: a box
-                figure.savefig(aside, format=suffix[1:], dpi=150, metadata=metadata)
-            os.replace(aside, path)  # noqa: PTH105
-        except OSError as error:
-            raise ConfigError(f"{path}: can't be written ({error.strerror})") from error
-        finally:
-            aside.unlink(missing_ok=True)
+        with replacing(path) as aside, warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Glyph")  # a name the font can't show: a box
+            figure.savefig(aside, format=suffix[1:], dpi=150, metadata=metadata)
 
 
 def shorten(name: str, width: int = NAME_WIDTH) -> str:
@@ -93,6 +115,9 @@ def _degrees(axes: Axes, result: dict[str, Any]) -> None:
     axes.set_ylim(0.7, 3 * max(b["entities"] for b in bins))
     axes.xaxis.set_major_formatter(lambda x, _: f"{x:,.0f}")
     axes.yaxis.set_major_formatter(lambda y, _: f"{y:,.0f}" if y >= 1 else "")
+    # matplotlib's own labels between powers of ten are formulas, which aren't parsed here.
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_minor_formatter(lambda *_: "")
     axes.axvline(degree["mean"], color=ORANGE, linewidth=1.5, linestyle="--")
     axes.annotate(
         f"mean {degree['mean']:.3g}", (degree["mean"], 1), xycoords=("data", "axes fraction"),
@@ -145,3 +170,34 @@ def _hops(axes: Axes, result: dict[str, Any]) -> None:
     axes.margins(y=0.2)
     axes.legend(frameon=False, fontsize=9, loc="upper center")
     _title(axes, "Length of walks of at most 10 hops", "hops until the end", "% of walks")
+
+
+def _curve(axes: Axes, metrics: list[dict[str, Any]], key: str, title: str) -> None:
+    points = [(m["epoch"] + 1, m[key]) for m in metrics if key in m]
+    if points:
+        axes.plot(*zip(*points, strict=True), color=BLUE, marker="o" if len(points) < 40 else "")
+    axes.set(title=title, xlabel="epoch")
+
+
+def _hits(axes: Axes, result: dict[str, Any]) -> None:
+    sides = {"both sides": result, **{f"{s}s": result[s] for s in ("head", "tail") if s in result}}
+    names = ["mrr", *(f"hits_at_{k}" for k in (1, 3, 5, 10))]
+    for i, (label, found) in enumerate(sides.items()):
+        if "mrr" in found:
+            places = [x + 0.27 * (i - (len(sides) - 1) / 2) for x in range(len(names))]
+            colour = (BLUE, ORANGE, PALE)[i]
+            axes.bar(places, [found[n] for n in names], width=0.25, color=colour, label=label)
+    axes.set_xticks(range(len(names)), ["MRR", "Hits@1", "Hits@3", "Hits@5", "Hits@10"])
+    axes.set(title=f"On the {result.get('split', 'test')} set", ylim=(0, 1))
+    if len(sides) > 1 and "mrr" in result:
+        axes.legend(frameon=False)
+
+
+def _by_relation(axes: Axes, result: dict[str, Any]) -> None:
+    rows = result.get("per_relation", [])[:12][::-1]
+    axes.barh([shorten(r["relation"]) for r in rows], [r["mrr"] for r in rows], color=BLUE)
+    axes.set(title="MRR of the most frequent relations", xlim=(0, 1))
+    axes.tick_params(axis="y", labelsize=8)
+
+
+ANALYSIS = (_degrees, _relations, _contexts, _hops)

@@ -12,7 +12,6 @@ from torch import Tensor
 GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 MIX_1 = 0xBF58476D1CE4E5B9 - (1 << 64)
 MIX_2 = 0x94D049BB133111EB - (1 << 64)
-LOW_32 = 0xFFFFFFFF
 
 
 def mix(x: Tensor) -> Tensor:
@@ -25,30 +24,21 @@ def mix(x: Tensor) -> Tensor:
 def keyed(seed: int, *keys: Tensor | int) -> Tensor:
     """A random int64 state for each (seed, key, key, ...); keys broadcast."""
     device = next((k.device for k in keys if isinstance(k, Tensor)), None)
-    seed = (seed + (1 << 63)) % (1 << 64) - (1 << 63)  # any Python int is a seed
-    state = mix(torch.tensor(seed, dtype=torch.int64, device=device))
-    for key in keys:
-        state = mix((state + GOLDEN) ^ key)
+    state = mix(torch.tensor(_wrap(seed), dtype=torch.int64, device=device))
+    for key in keys:  # int32 keys would make int32 states
+        state = mix((state + GOLDEN) ^ (key.long() if isinstance(key, Tensor) else _wrap(key)))
     return state
 
 
 def draw(state: Tensor, counter: int | Tensor) -> Tensor:
     """The counter-th random int64 of each state."""
-    return mix(
-        state + (counter + 1) * GOLDEN
-        if isinstance(counter, Tensor)
-        else state + _wrap((counter + 1) * GOLDEN)
-    )
+    step = (counter + 1) * GOLDEN
+    return mix(state + (step if isinstance(step, Tensor) else _wrap(step)))
 
 
 def below(bits: Tensor, n: Tensor | int) -> Tensor:
     """Maps random int64 bits to whole numbers in [0, n), for n under 2**31."""
     return (_shift(bits, 32) * n) >> 32
-
-
-def unit(bits: Tensor) -> Tensor:
-    """Maps random int64 bits to float64 in [0, 1)."""
-    return _shift(bits, 11).double() * 2.0**-53
 
 
 def _shift(x: Tensor, n: int) -> Tensor:
@@ -57,4 +47,5 @@ def _shift(x: Tensor, n: int) -> Tensor:
 
 
 def _wrap(x: int) -> int:
+    """Any Python int as the int64 of its low 64 bits."""
     return (x + (1 << 63)) % (1 << 64) - (1 << 63)

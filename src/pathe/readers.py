@@ -25,6 +25,7 @@ from pathe.columns import (
     named_positions,
     open_stream,
     split_suffix,
+    unreadable,
 )
 from pathe.delimited import locate_line, read_text
 from pathe.errors import DataError
@@ -48,16 +49,22 @@ def read_columns(
         )
     if suffix == ".parquet":
         read = _read_parquet
+        options.refuse(("header", "delimiter"), f"{path} is Parquet")
     elif suffix in RDF:
         read = _read_rdf
+        options.refuse(("columns", "header", "delimiter"), f"{path} is RDF")
     else:
         read = read_text
-    skipped = report.skipped
+    skipped, literals = report.skipped, report.literals
     table = read(path, options, report)
     if table.num_rows == 0:
-        skipped = report.skipped - skipped
-        why = f" {skipped} lines were skipped; first: {report.first_skipped}" if skipped else ""
-        raise DataError(f"{path}: no triples in it; expected at least one.{why}")
+        why = "expected at least one."
+        if skipped := report.skipped - skipped:
+            lines = f"{skipped:,} bad line{'s' * (skipped > 1)} skipped"
+            why = f"{lines}. Put the file right; the first is {report.first_skipped}"
+        if literals := report.literals - literals:
+            why = f"{literals:,} had literals, which are left out; expected links of two entities."
+        raise DataError(f"{path}: no triples in it; {why}")
     report.rows += table.num_rows
     return table
 
@@ -100,7 +107,7 @@ def _read_parquet(path: Path, options: ReadOptions, report: ReadReport) -> Any:
             f"or undecodable. {SKIP_HINT}"
         ) from error
     except BROKEN as error:
-        raise DataError(f"{path}: can't be read as Parquet ({error}). Write it again.") from error
+        raise unreadable(path, error, " as Parquet") from error
 
 
 def _plain(column: Any) -> Any:
@@ -133,9 +140,7 @@ def _read_rdf(path: Path, options: ReadOptions, report: ReadReport) -> Any:
     try:
         return collect(_rdf_batches(path, options, report), None)
     except BROKEN as error:
-        raise DataError(
-            f"{path}: can't be read ({error}). The file is truncated or corrupt: fetch it again."
-        ) from error
+        raise unreadable(path, error) from error
 
 
 def _rdf_batches(path: Path, options: ReadOptions, report: ReadReport) -> Iterator[list[Any]]:
@@ -152,8 +157,9 @@ def _rdf_batches(path: Path, options: ReadOptions, report: ReadReport) -> Iterat
     def name(node: Any) -> str:
         if isinstance(node, ox.NamedNode):
             return str(node.value)
-        # The parser gives unlabelled nodes random ids: number them, so that runs agree.
-        if not by_line and re.fullmatch("[0-9a-f]{32}", node.value):
+        # The parser gives unlabelled nodes random ids, 128 bits in hex without leading zeros:
+        # number them, so that runs agree.
+        if not by_line and re.fullmatch("[0-9a-f]{25,32}", node.value):
             return anonymous.setdefault(node.value, f"_:{stem}-{len(anonymous)}")
         return f"_:{node.value}"
 

@@ -6,11 +6,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from rich.console import RenderableType
-from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
+
+from pathe.plots import shorten
 
 COLOURS = {"well suited": "green", "workable": "yellow", "poorly suited": "red"}
+RULES = 3  # relations shown of each kind of leakage
+Steps = list[tuple[str, str, str]]
+
+
+def plain(name: str) -> str:
+    """The name on one line: what can't be printed is escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def percent(share: float | None) -> str:
@@ -21,25 +30,11 @@ def number(value: float | None, digits: int = 1) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
-def shorten(name: str, width: int = 56) -> str:
-    """Long names keep their end: that is where relation paths differ."""
-    return name if len(name) <= width else "…" + name[1 - width :]
-
-
 def analysis(result: dict[str, Any]) -> Iterator[RenderableType]:
     """The report of `analysis.analyze`, a table a topic and the verdict last."""
     counts, degree, leakage = result["counts"], result["degree"], result["leakage"]
-    yield f"[bold]{escape(result['name'])}[/]"
-
-    table = _table("Counts")
-    table.add_row("entities", f"{counts['entities']:,}")
-    table.add_row("  of them in train", f"{counts['entities_in_train']:,}")
-    table.add_row("relations", f"{counts['relations']:,}")
-    for split, n in counts["triples"].items():
-        table.add_row(f"{split} triples", f"{n:,}")
-        if n and split in counts["seen"]:
-            table.add_row("  with both entities in train", f"{counts['seen'][split]:,}")
-    yield table
+    yield Text(plain(result["name"]), style="bold")
+    yield _counts("Counts", counts)
 
     table = _table("Degree (edges in and out of an entity in train)")
     table.add_row("mean", number(degree["mean"], 2))
@@ -48,13 +43,12 @@ def analysis(result: dict[str, Any]) -> Iterator[RenderableType]:
     table.add_row("largest", number(degree["max"], 0))
     yield table
 
-    table = Table("relation", "triples", "share", title="Most frequent relations", **_LEFT)
-    for column in table.columns[1:]:
-        column.justify = "right"
+    table = Table(title="Most frequent relations", **_LEFT)
+    table.add_column("relation", overflow="fold")
+    for title in ("triples", "share"):
+        table.add_column(title, justify="right", no_wrap=True)
     for row in result["relations"]["top"]:
-        table.add_row(
-            escape(shorten(row["relation"])), f"{row['triples']:,}", percent(row["share"])
-        )
+        table.add_row(_relation(row["relation"]), f"{row['triples']:,}", percent(row["share"]))
     yield table
     yield (
         f"  two most frequent: {percent(result['relations']['top_two_share'])} of triples; as "
@@ -79,6 +73,11 @@ def analysis(result: dict[str, Any]) -> Iterator[RenderableType]:
         table.add_row(f"{split} triples also in train", number(n, 0))
     for kind in ("symmetric", "inverse", "duplicate"):
         table.add_row(f"{kind} relations", f"{len(leakage[kind]):,}" if leakage[kind] else "none")
+        for rule in leakage[kind][:RULES]:
+            names = Text(", ").join(_relation(name) for name in rule["relations"])
+            table.add_row(Text("  ").append(names), percent(min(rule["shares"])))
+        if len(leakage[kind]) > RULES:
+            table.add_row("  ... (all with --json)", "")
     test = leakage["test"]
     table.add_row("test pairs linked in train, same way", percent(test["linked_same"]))
     table.add_row("test pairs linked in train, in reverse", percent(test["linked_reverse"]))
@@ -86,18 +85,49 @@ def analysis(result: dict[str, Any]) -> Iterator[RenderableType]:
     yield table
 
     if other := result["inference"]:
-        table = _table("Inference graph (other entities, same relations)")
-        for key, value in other.items():
-            parts = value if isinstance(value, dict) else {"": value}
-            shown = ", ".join(f"{name} {n:,}".strip() for name, n in parts.items())
-            table.add_row(key.replace("_", " "), shown)
+        table = _counts("Inference graph (other entities, same relations)", other)
+        for key, label in (
+            ("shared_entities", "entities shared with the training graph"),
+            ("unseen_relations", "relations that the training graph lacks"),
+        ):
+            if other[key]:
+                table.add_row(label, f"{other[key]:,}")
         yield table
 
     verdict = result["verdict"]
     colour = COLOURS.get(verdict["grade"], "bold")
     yield f"[bold]Verdict:[/] [bold {colour}]{verdict['grade']}[/]"
     for sentence in verdict["sentences"]:
-        yield Padding(escape(sentence), (0, 0, 0, 2))
+        yield Padding(Text(sentence), (0, 0, 0, 2), expand=False)
+
+
+def path(focus: str, steps: Steps) -> Text:
+    """A path on one line, the entity that it is for standing out."""
+
+    def name(entity: str) -> tuple[str, str]:
+        return plain(entity), "bold cyan" if entity == focus else ""
+
+    line = Text.assemble("  ", name(steps[0][0] if steps else focus))
+    for _, relation, tail in steps:
+        line.append_text(Text.assemble((" -", "dim"), plain(relation), ("-> ", "dim"), name(tail)))
+    return line
+
+
+def _relation(name: str) -> Text:
+    return Text(plain(shorten(name, 56)))
+
+
+def _counts(title: str, counts: dict[str, Any]) -> Table:
+    table = _table(title)
+    table.add_row("entities", f"{counts['entities']:,}")
+    table.add_row("  of them in train", f"{counts['entities_in_train']:,}")
+    table.add_row("relations", f"{counts['relations']:,}")
+    for split, n in counts["triples"].items():
+        if n:
+            table.add_row(f"{split} triples", f"{n:,}")
+        if n and split in counts["seen"]:
+            table.add_row("  with both entities in train", f"{counts['seen'][split]:,}")
+    return table
 
 
 def _walks(result: dict[str, Any]) -> Table:
@@ -125,11 +155,60 @@ _LEFT: dict[str, Any] = {
     "title_style": "bold",
     "box": None,
     "pad_edge": True,
+    "min_width": 56,
 }
 
 
 def _table(title: str) -> Table:
     table = Table(title=title, show_header=False, **_LEFT)
-    table.add_column(min_width=46)
-    table.add_column()
+    table.add_column(overflow="fold")
+    table.add_column(overflow="fold")
     return table
+
+
+def result(found: dict[str, Any]) -> Iterator[RenderableType]:
+    """Figures of an evaluation, or of a run with its model."""
+    if "mrr" in found:
+        what = f"{found['task']} prediction, {found['split']} split"
+        data = Text(plain(found.get("data", "")), style="bold")
+        yield Text.assemble(data, f": {what}, {found['test_set']} test set")
+        yield (
+            f"  {found['n_triples']:,} triples, ranked {_protocol(found)}, "
+            f"{found['n_paths']} paths an entity"
+        )
+        table = Table("", "MRR", "Hits@1", "Hits@3", "Hits@5", "Hits@10", "mean rank", box=None)
+        for column in table.columns[1:]:
+            column.justify = "right"
+        rows = {"all": found, "heads": found.get("head"), "tails": found.get("tail")}
+        rows["relations"] = found.get("relation")
+        for name, row in rows.items():
+            if row:
+                hits = [number(row[f"hits_at_{k}"], 3) for k in (1, 3, 5, 10)]
+                table.add_row(name, number(row["mrr"], 3), *hits, number(row["mean_rank"]))
+        yield table
+    if "parameters" in found:
+        as_published = found["parameters_as_published"]
+        paper = f" ({as_published:,} as the paper counts)" if as_published else ""
+        yield f"  {found['parameters']:,} parameters{paper}"
+        seconds = number(found["train_seconds"])
+        yield f"  {found['epochs']} epochs in {seconds} s on {found['device']}"
+
+
+def settings(presets: list[str]) -> Iterator[RenderableType]:
+    """Every setting with its default and meaning, and the presets."""
+    from pathe.config import Config, describe_settings
+
+    table = Table("setting", "default", "meaning", box=None)
+    for name, default, meaning in describe_settings(Config()):
+        table.add_row(name, Text(default), Text(meaning))
+    yield table
+    yield "\n[bold]Presets[/] (pathe config PRESET shows one)"
+    for name in presets:
+        yield f"  {name}"
+
+
+def _protocol(found: dict[str, Any]) -> str:
+    if found["task"] == "relation":
+        return f"among {found['n_candidates']:,} relations"
+    kind = "all" if found["protocol"] == "full" else "random"
+    return f"among {found['n_candidates']:,} {kind} entities"

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import lzma
 import operator
-import os
-import secrets
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,8 +15,9 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from pathe.columns import COMPRESSIONS, ROLES, TEXT, known_header, split_suffix
+from pathe.columns import COMPRESSIONS, ROLES, check_fractions, known_header, writable_suffix
 from pathe.errors import DataError, UnknownNameError, nearest
+from pathe.files import replacing
 
 Kind = Literal["entity", "relation"]
 
@@ -203,14 +201,9 @@ def split_triples(
 
     Unless told otherwise every entity stays too; valid and test shrink alike when they must.
     """
-    ok = len(fractions) == 3 and all(f >= 0 for f in fractions) and fractions[0] > 0
-    if not ok or abs(sum(fractions) - 1) > 1e-6:
-        raise DataError(
-            "--split: expected three numbers from 0 that sum to 1, the first above 0, as in "
-            f"0.8,0.1,0.1; got {','.join(str(f) for f in fractions)}"
-        )
+    check_fractions(fractions)
     if seed < 0:
-        raise DataError(f"--seed: expected 0 or more, got {seed}")
+        raise DataError(f"--cut-seed: expected 0 or more, got {seed}")
     rows, n = triples.numpy(), len(triples)
     order = np.random.default_rng(seed).permutation(n)
     free = np.ones(n, np.bool_)
@@ -244,36 +237,16 @@ def write_triples(
 ) -> None:
     """Write names as .tsv, .txt or .csv (also compressed) or .parquet: whole or not at all."""
     path = Path(path)
-    _, suffix, compression = split_suffix(path)
-    if suffix not in (*TEXT, ".parquet") or (suffix == ".parquet" and compression):
-        raise DataError(
-            f"{path}: expected a name that ends in {', '.join(TEXT)} (also with "
-            f"{', '.join(COMPRESSIONS)}) or .parquet"
-        )
-    _check_names(path, suffix, triples, entities, relations)
-    chunks = (_named_rows(chunk, entities, relations) for chunk in triples.split(_CHUNK))
-    with _replacing(path) as aside:
-        if suffix == ".parquet":
-            _write_parquet(aside, chunks)
-        elif compression == ".xz":
-            with lzma.open(aside, "wb") as sink:
-                _write_text(sink, chunks, suffix)
-        else:
-            kind = COMPRESSIONS.get(compression)
-            with pa.output_stream(str(aside), compression=kind) as sink:
-                _write_text(sink, chunks, suffix)
+    check_writable(path, triples, entities, relations)
+    with replacing(path) as aside:
+        write_rows(aside, path, triples, entities, relations)
 
 
-def _named_rows(triples: Tensor, entities: Vocabulary, relations: Vocabulary) -> Any:
-    """(n, 3) ids -> a pa.RecordBatch of names."""
-    columns = zip(triples.T.numpy(), (entities, relations, entities), strict=True)
-    return pa.record_batch([v.array.take(pa.array(ids)) for ids, v in columns], names=list(ROLES))
-
-
-def _check_names(
-    path: Path, suffix: str, triples: Tensor, entities: Vocabulary, relations: Vocabulary
+def check_writable(
+    path: Path, triples: Tensor, entities: Vocabulary, relations: Vocabulary
 ) -> None:
-    """Refuse names that the file couldn't give back."""
+    """Refuse a format that isn't written, and names that the file couldn't give back."""
+    suffix, _ = writable_suffix(path)
     pattern = "^$" if suffix in (".csv", ".parquet") else r"^$|[\t\r\n]"
     for vocabulary, used in ((entities, triples[:, [0, 2]]), (relations, triples[:, 1])):
         odd = pc.match_substring_regex(vocabulary.array, pattern)
@@ -286,6 +259,29 @@ def _check_names(
                 f"{path}: the {vocabulary.kind} {name!r} "
                 f"{problem + '.parquet instead.' if name else 'is empty; names may not be.'}"
             )
+
+
+def write_rows(
+    file: Path, path: Path, triples: Tensor, entities: Vocabulary, relations: Vocabulary
+) -> None:
+    """Write to `file` in the format of the name `path`, which has been checked."""
+    suffix, compression = writable_suffix(path)
+    chunks = (_named_rows(chunk, entities, relations) for chunk in triples.split(_CHUNK))
+    if suffix == ".parquet":
+        _write_parquet(file, chunks)
+    elif compression == ".xz":
+        with lzma.open(file, "wb") as sink:
+            _write_text(sink, chunks, suffix)
+    else:
+        kind = COMPRESSIONS.get(compression)
+        with pa.output_stream(str(file), compression=kind) as sink:
+            _write_text(sink, chunks, suffix)
+
+
+def _named_rows(triples: Tensor, entities: Vocabulary, relations: Vocabulary) -> Any:
+    """(n, 3) ids -> a pa.RecordBatch of names."""
+    columns = zip(triples.T.numpy(), (entities, relations, entities), strict=True)
+    return pa.record_batch([v.array.take(pa.array(ids)) for ids, v in columns], names=list(ROLES))
 
 
 def _write_parquet(path: Path, chunks: Iterable[Any]) -> None:
@@ -323,16 +319,3 @@ def _write_text(sink: Any, chunks: Iterable[Any], suffix: str) -> None:
             # The lines lie one after another in the array's own buffer.
             ends = np.frombuffer(part.buffers()[1], np.int64, len(part) + 1, 8 * part.offset)
             sink.write(memoryview(part.buffers()[2])[ends[0] : ends[-1]])
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A file to write beside `path`; takes its place at the end, or goes on failure."""
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        yield aside
-        os.replace(aside, path)  # noqa: PTH105
-    except OSError as error:
-        raise DataError(f"{path}: can't be written ({error})") from error
-    finally:
-        aside.unlink(missing_ok=True)

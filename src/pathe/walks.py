@@ -9,9 +9,12 @@ attempt), so walks don't depend on chunks, device or kernel.
 
 from __future__ import annotations
 
+import functools
 import importlib
-import importlib.util
+import os
+import threading
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +23,8 @@ from pathe.graph import Adjacency, expand
 from pathe.randomness import below, draw, keyed
 
 N_TRIES = 4
-CHUNK = 1 << 16  # walks, or edges in the exact step, handled at once: bounds the temporaries
+CHUNK, GPU_CHUNK = 1 << 16, 1 << 22  # walks handled at once: bounds the temporaries
+EXACT = 1 << 20  # edges looked at once in the exact step
 
 
 @dataclass(frozen=True)
@@ -38,26 +42,30 @@ def sample_walks(
     *,
     seed: int,
     keys_N: Tensor | None = None,
-    held_out_M: Tensor | None = None,
+    held_out: Tensor | None = None,
 ) -> Walks:
     """One walk from each start; equal (seed, key) and start give equal walks.
 
-    keys_N defaults to the row number; held_out_M is True for training triples not to be walked.
+    keys_N defaults to the row number; `held_out`: training triples not to be walked, as a mask over
+    all of them or as their ids.
     """
     n = len(starts_N)
     tokens_NT = starts_N.new_full((n, 2 * max_hops + 1), -1, dtype=torch.int32)
     tokens_NT[:, 0] = starts_N
     hops_N = starts_N.new_zeros(n, dtype=torch.int32)
     keys_N = torch.arange(n, device=starts_N.device) if keys_N is None else keys_N
-    walk(adjacency, tokens_NT, hops_N, keyed(seed, keys_N), max_hops, held_out_M=held_out_M)
+    walk(adjacency, tokens_NT, hops_N, keyed(seed, keys_N), max_hops, held_out=held_out)
     return Walks(tokens_NT, hops_N)
 
 
-def held_out(n_triples: int, ids: Tensor) -> Tensor:
-    """The mask over training triples that leaves out the given rows."""
-    return torch.zeros(n_triples, dtype=torch.bool, device=ids.device).index_fill_(
-        0, ids.long(), True
-    )
+def held_out_mask(n_triples: int, held_out: Tensor) -> Tensor:
+    """The mask over training triples of a mask, checked, or of ids."""
+    if held_out.dtype != torch.bool:
+        mask_M = torch.zeros(n_triples, dtype=torch.bool, device=held_out.device)
+        return mask_M.index_fill_(0, held_out.long(), True)
+    if held_out.shape != (n_triples,):
+        raise ValueError(f"held_out: expected {n_triples} flags, got {tuple(held_out.shape)}")
+    return held_out
 
 
 def walk(
@@ -70,38 +78,70 @@ def walk(
     focus: int = 0,
     step: int = 1,
     rows: Tensor | None = None,
-    held_out_M: Tensor | None = None,
+    held_out: Tensor | None = None,
 ) -> None:
     """Fills `tokens_NT` in place from the focus column outwards: to the right, or left by step -1.
 
     The focus column holds the starts; `rows` are the ones to walk (default: all).
     """
-    rows = torch.arange(len(tokens_NT), device=tokens_NT.device) if rows is None else rows
-    kernel = _walk_compiled if tokens_NT.device.type == "cpu" and HAS_NUMBA else _walk_tensors
+    if tokens_NT.device != adjacency.offsets_E1.device:
+        raise ValueError(
+            f"walks start on {tokens_NT.device}, the graph is on {adjacency.offsets_E1.device}"
+        )
+    if rows is None:
+        rows = torch.arange(len(tokens_NT), device=tokens_NT.device)
+    held_out_M = None
+    if held_out is not None:
+        held_out_M = held_out_mask(len(adjacency.triples_M), held_out)
+    kernel = _walk_tensors
+    if tokens_NT.device.type == "cpu":
+        starts = tokens_NT[:, focus]
+        if len(starts) and not 0 <= int(starts.min()) <= int(starts.max()) < adjacency.n_entities:
+            raise IndexError(f"walks must start at entities 0 to {adjacency.n_entities - 1}")
+    if compiled_kernel(tokens_NT.device.type):
+        kernel = _walk_compiled
     kernel(adjacency, tokens_NT, hops_N, states_N, max_hops, focus, step, rows, held_out_M)
 
 
-HAS_NUMBA = importlib.util.find_spec("numba") is not None
+@functools.cache
+def compiled_kernel(device_type: str) -> Any:
+    """The twin for a CPU (numba) or GPU (Triton); None where that isn't there or doesn't fit."""
+    try:
+        return importlib.import_module(f"pathe.walks_{_TWINS[device_type]}").walk
+    except (ImportError, KeyError):
+        return None
+
+
+_TWINS = {"cpu": "cpu", "cuda": "gpu"}
+# numba's threads don't survive a fork, and two Python threads must not run them at once.
+_ONE_AT_A_TIME = threading.Lock()
+
+
+def _after_fork() -> None:
+    _TWINS.clear()
+    compiled_kernel.cache_clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _walk_compiled(
     adjacency: Adjacency, tokens_NT: Tensor, hops_N: Tensor, states_N: Tensor, max_hops: int,
     focus: int, step: int, rows: Tensor, held_out_M: Tensor | None,
 ) -> None:  # fmt: skip
-    held = torch.zeros(0, dtype=torch.bool) if held_out_M is None else held_out_M
-    importlib.import_module("pathe.walks_cpu").walk(
-        adjacency.offsets_E1.numpy(), adjacency.neighbours_M.numpy(),
-        adjacency.relations_M.numpy(), adjacency.triples_M.numpy(), held.numpy(),
-        rows.numpy(), states_N.numpy(), max_hops, N_TRIES,
-        tokens_NT.numpy(), focus, step, hops_N.numpy(),
-    )  # fmt: skip
+    with _ONE_AT_A_TIME:
+        compiled_kernel(tokens_NT.device.type)(
+            adjacency.offsets_E1, adjacency.neighbours_M, adjacency.relations_M,
+            adjacency.triples_M, held_out_M, rows, states_N, max_hops, N_TRIES,
+            tokens_NT, focus, step, hops_N,
+        )  # fmt: skip
 
 
 def _walk_tensors(
     adjacency: Adjacency, tokens_NT: Tensor, hops_N: Tensor, states_N: Tensor, max_hops: int,
     focus: int, step: int, rows: Tensor, held_out_M: Tensor | None,
 ) -> None:  # fmt: skip
-    for chunk in rows.split(CHUNK if rows.device.type == "cpu" else len(rows) or 1):
+    for chunk in rows.split(CHUNK if rows.device.type == "cpu" else GPU_CHUNK):
         active = chunk
         for hop in range(max_hops):
             seen = [tokens_NT[:, focus + step * 2 * back] for back in range(hop + 1)]
@@ -155,8 +195,8 @@ def _allowed(
 
 
 def _bounded_parts(positions: Tensor, sizes: Tensor) -> list[Tensor]:
-    """Splits positions so that each part's sizes sum to about CHUNK (one hub may exceed it)."""
+    """Splits positions so that each part's sizes sum to about EXACT (one hub may exceed it)."""
     if not len(positions):
         return []
-    part = sizes.cumsum(0) // (CHUNK * 16)
+    part = sizes.cumsum(0) // EXACT
     return list(positions.split(part.unique_consecutive(return_counts=True)[1].tolist()))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numba import njit, prange
+from torch import Tensor
 
 from pathe.randomness import GOLDEN, MIX_1, MIX_2
 
@@ -63,12 +65,11 @@ def _choose(
 
 
 @njit(parallel=True, nogil=True, cache=True)
-def walk(
+def _walk(
     offsets: Any, neighbours: Any, relations: Any, triples: Any, held: Any,
     rows: Any, states: Any, max_hops: int, n_tries: int,
     tokens: Any, focus: int, step: int, hops: Any,
 ) -> None:  # fmt: skip
-    """Walks rows of `tokens` outwards from their focus column, in place."""
     for i in prange(rows.shape[0]):
         row = rows[i]
         path = tokens[row]
@@ -89,3 +90,16 @@ def walk(
             path[focus + step * (2 * hop + 2)] = neighbours[slot]
             done = hop + 1
         hops[row] = done
+
+
+def walk(
+    offsets: Tensor, neighbours: Tensor, relations: Tensor, triples: Tensor, held: Tensor | None,
+    rows: Tensor, states: Tensor, max_hops: int, n_tries: int,
+    tokens: Tensor, focus: int, step: int, hops: Tensor,
+) -> None:  # fmt: skip
+    """Walks rows of `tokens` outwards from their focus column, in place."""
+    held = torch.zeros(0, dtype=torch.bool) if held is None else held
+    _walk(
+        offsets.numpy(), neighbours.numpy(), relations.numpy(), triples.numpy(), held.numpy(),
+        rows.numpy(), states.numpy(), max_hops, n_tries, tokens.numpy(), focus, step, hops.numpy(),
+    )  # fmt: skip

@@ -1,0 +1,49 @@
+"""Files and folders that appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pathe.errors import PatheError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A place beside `path` for a file or folder: takes its place at the end, goes on failure."""
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        yield aside
+        os.replace(aside, path)  # noqa: PTH105
+    except OSError as error:
+        raise PatheError(f"{path}: can't be written ({error.strerror or error})") from error
+    finally:
+        if aside.is_dir():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.unlink(missing_ok=True)
+
+
+def check_place(path: Path) -> None:
+    """Refuse a file that couldn't be written, before the work that it is for."""
+    if path.is_dir():
+        raise PatheError(f"{path}: expected the name of a file, this is a folder")
+    if not path.parent.is_dir():
+        raise PatheError(f"{path}: can't be written (no folder {path.parent})")
+    if not os.access(path.parent, os.W_OK):
+        raise PatheError(f"{path}: can't be written (no permission)")
+
+
+def check_new_folder(folder: Path) -> None:
+    """Refuse a folder that couldn't be written, before the work that it is for."""
+    wanted = f"{folder}: expected a new or empty folder"
+    if folder.is_dir() and any(folder.iterdir()):
+        raise PatheError(f"{wanted}, it holds files already")
+    if folder.exists() and not folder.is_dir():
+        raise PatheError(f"{wanted}, this is a file")
+    if folder.exists() and folder.samefile(Path.cwd()):
+        raise PatheError(f"{wanted}, other than the current one")

@@ -1,0 +1,62 @@
+"""What this machine has, and what is running on it."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+
+
+def pick_device(wanted: str = "auto") -> torch.device:
+    """The device for `auto`, `cpu` or `gpu`."""
+    if wanted == "auto":
+        wanted = "gpu" if torch.cuda.is_available() else "cpu"
+    return torch.device("cuda" if wanted == "gpu" else "cpu")
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that can still be taken on the device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable"):
+                return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+
+
+def peak_memory(device: torch.device) -> int:
+    """Most bytes held at once so far: by tensors on a GPU, by the process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"cpu, {os.cpu_count()} cores"
+
+
+def commit() -> str | None:
+    """The commit of the source that runs, marked if changed; PATHE_COMMIT where git can't tell."""
+
+    def git(*args: str) -> str:
+        found = subprocess.run(
+            ["git", *args], capture_output=True, text=True, cwd=Path(__file__).parent
+        )
+        return found.stdout.strip()
+
+    try:
+        head = git("rev-parse", "--verify", "HEAD")
+    except OSError:
+        head = ""
+    if not head:
+        return os.environ.get("PATHE_COMMIT")
+    return f"{head}-dirty" if git("status", "--porcelain", "--", ".") else head

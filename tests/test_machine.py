@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import re
+
+import torch
+
+from pathe import machine
+
+
+def test_memory_figures_are_sane():
+    cpu = torch.device("cpu")
+    assert 2**20 < machine.free_memory(cpu) < 2**50
+    assert 2**20 < machine.peak_memory(cpu) < 2**50
+    assert "cores" in machine.device_name(cpu)
+    assert machine.pick_device("cpu") == cpu
+
+
+def test_the_commit_is_gits_or_the_environments(monkeypatch, tmp_path):
+    found = machine.commit()
+    assert found is None or re.fullmatch(r"[0-9a-f]{40}(-dirty)?", found)
+    monkeypatch.setattr(machine, "__file__", str(tmp_path / "machine.py"))
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    monkeypatch.setenv("PATHE_COMMIT", "abc")
+    assert machine.commit() == "abc"
