@@ -1,23 +1,34 @@
-"""The command line: one command a verb. Only this module prints."""
+"""The command line: one command a verb. Only this module and its options print."""
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
-from pathe.errors import DataError, PatheError
-
-if TYPE_CHECKING:
-    from pathe.datasets import KnowledgeGraph
-    from pathe.readers import ReadReport
+from pathe.errors import Interrupted, PatheError
+from pathe.options import (
+    Data,
+    Device,
+    Form,
+    Json,
+    ReadData,
+    Seed,
+    SplitName,
+    Task,
+    TestSet,
+    err,
+    out,
+    prepare_output,
+    print_json,
+    print_parts,
+    progress_bar,
+    reads_data,
+    tell,
+)
 
 app = typer.Typer(
     name="pathe",
@@ -27,77 +38,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-out, err = Console(highlight=False), Console(stderr=True, highlight=False)
-
-
-class OnError(str, Enum):
-    """What to do with a line that can't be read."""
-
-    stop = "raise"
-    skip = "skip"
-
-
-class Form(str, Enum):
-    """How walks become paths."""
-
-    joined = "joined"
-    single = "single"
-
-
-FILES = "How to read the files"
-Data = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATA",
-        help="A file (.tsv .csv .txt .parquet .nt .nq .ttl .rdf, plain or .gz .zst .xz .bz2), "
-        "a folder with train/valid/test files, a GraIL or OpenKE folder, or a data set's name "
-        "such as [cyan]umls[/] or [cyan]fb15k237[/].",
-        show_default=False,
-    ),
-]
-Split = Annotated[
-    str | None,
-    typer.Option(
-        help="Cut one file into train,valid,test, e.g. [cyan]0.8,0.1,0.1[/].", rich_help_panel=FILES
-    ),
-]
-Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
-AllowUnseen = Annotated[
-    bool,
-    typer.Option(
-        "--allow-unseen",
-        help="With --split: let entities fall into valid or test alone.",
-        rich_help_panel=FILES,
-    ),
-]
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        help="Which columns are head,relation,tail: numbers from 1 or header names, e.g. "
-        "[cyan]1,3,2[/] or [cyan]subject,predicate,object[/].",
-        rich_help_panel=FILES,
-    ),
-]
-Header = Annotated[
-    bool | None,
-    typer.Option(
-        "--header/--no-header",
-        help="Whether the first line is a header. Default: only if it says head, relation, tail "
-        "or the like.",
-        rich_help_panel=FILES,
-    ),
-]
-Delimiter = Annotated[
-    str | None,
-    typer.Option(
-        help="What separates columns. Default: tab; comma for .csv.", rich_help_panel=FILES
-    ),
-]
-OnErrorOption = Annotated[
-    OnError,
-    typer.Option(help="Stop at a bad line, or skip and count it.", rich_help_panel=FILES),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -118,58 +58,58 @@ def _root(
 ) -> None:
     """Knowledge-graph embeddings without an entity table.
 
-    Start with [cyan]pathe analyze DATA[/]: is this method right for your graph?
+    Start with [cyan]pathe analyze DATA[/]: is this method right for your graph? Then
+    [cyan]pathe train DATA[/], and [cyan]pathe evaluate[/] what came out.
     """
 
 
 @app.command()
+@reads_data
 def analyze(
+    read: ReadData,
     data: Data,
     as_json: Json = False,
     plot: Annotated[
         Path | None, typer.Option(help="Also draw it, e.g. to [cyan]graph.png[/].")
     ] = None,
-    split: Split = None,
     seed: Seed = 0,
-    allow_unseen: AllowUnseen = False,
-    columns: Columns = None,
-    header: Header = None,
-    delimiter: Delimiter = None,
-    on_error: OnErrorOption = OnError.stop,
 ) -> None:
     """Describe a graph and say how well the method suits it.
 
     Counts, degrees, relations, how far relational contexts tell entities apart, leakage between
     splits, dead ends and the reach of walks.
     """
-    kg = _read(data, split, seed, allow_unseen, columns, header, delimiter, on_error)
+    from pathe import plots, show
+
+    if plot:
+        plots.check_picture(plot)
+    kg = read(data)
     from pathe.analysis import analyze as analyze_graph
 
     with err.status("analysing ..."):
         result = analyze_graph(kg, seed=seed)
     if plot:
-        from pathe.plots import plot_analysis
-
-        plot_analysis(result, plot)
-        err.print(f"drawn to {plot}")
+        plots.plot_analysis(result, plot)
+        tell(f"drawn to {plot}")
     if as_json:
-        _print_json(result)
+        print_json(result)
     else:
-        from pathe import show
-
-        for part in show.analysis(result):
-            out.print(part)
+        print_parts(show.analysis(result))
 
 
 @app.command()
+@reads_data
 def paths(
+    read: ReadData,
     data: Data,
     entity: Annotated[
         list[str] | None,
         typer.Option(help="Whose paths; may be given again. Default: three random entities."),
     ] = None,
-    n: Annotated[int, typer.Option("-n", "--n-paths", min=1, help="Paths an entity.")] = 5,
-    max_hops: Annotated[int, typer.Option(min=1, help="Longest walk, in edges.")] = 10,
+    n: Annotated[
+        int, typer.Option("-n", "--n-paths", min=1, max=1_000_000, help="Paths an entity.")
+    ] = 5,
+    max_hops: Annotated[int, typer.Option(min=1, max=1000, help="Longest walk, in edges.")] = 10,
     form: Annotated[
         Form,
         typer.Option(
@@ -181,35 +121,30 @@ def paths(
         bool, typer.Option("--unique", help="Mine a store without repeats, as the paper does.")
     ] = False,
     as_json: Json = False,
-    split: Split = None,
     seed: Seed = 0,
-    allow_unseen: AllowUnseen = False,
-    columns: Columns = None,
-    header: Header = None,
-    delimiter: Delimiter = None,
-    on_error: OnErrorOption = OnError.stop,
 ) -> None:
     """Show random paths through entities: what the model reads to describe them."""
-    kg = _read(data, split, seed, allow_unseen, columns, header, delimiter, on_error)
+    kg = read(data)
     import torch
+    from rich.text import Text
 
+    from pathe import show
     from pathe.graph import build_graph
     from pathe.paths import mine_paths, path_steps, sample_paths
+    from pathe.randomness import keyed
 
     if entity:
         ids = torch.tensor([kg.entities.id(name) for name in entity])
     else:
-        generator = torch.Generator().manual_seed(seed)
-        ids = torch.randperm(kg.n_entities, generator=generator)[:3]
+        ids = keyed(seed, torch.arange(kg.n_entities)).argsort()[:3]
     graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
     if unique:
-        with err.status("mining paths ..."):
-            store = mine_paths(graph, n, max_hops, seed=seed, form=form.value, entities_E=ids)
+        store = mine_paths(graph, n, max_hops, seed=seed, form=form.value, entities_E=ids)
         batch = store.draw(torch.arange(len(ids)), n, seed=seed)
     else:
         batch = sample_paths(graph, ids, n, max_hops, seed=seed, form=form.value)
     found: dict[str, list[list[tuple[str, str, str]]]] = {
-        kg.entities[int(e)]: [
+        kg.entities[e]: [
             [
                 (kg.entities[h], kg.relations[r], kg.entities[t])
                 for h, r, t in path_steps(batch, u, k)
@@ -224,129 +159,228 @@ def paths(
             for name, rows in found.items()
         }
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     for name, rows in found.items():
-        out.print(f"[bold]{escape(name)}[/]")
-        for steps in rows:
-            out.print("  " + _path_text(name, steps), soft_wrap=True)
+        title = Text(show.plain(name), style="bold")
+        print_parts([title, *(show.path(name, steps) for steps in rows)], soft_wrap=True)
 
 
 @app.command()
+@reads_data
 def convert(
+    read: ReadData,
     data: Data,
-    folder: Annotated[
+    target: Annotated[
         Path,
-        typer.Argument(metavar="FOLDER", help="A new folder for the files.", show_default=False),
+        typer.Argument(
+            metavar="FOLDER",
+            help="A new folder for the files; or a new file, for triples without splits.",
+            show_default=False,
+        ),
     ],
     suffix: Annotated[
-        str,
-        typer.Option(help="Kind of file, e.g. [cyan].txt.gz[/], [cyan].csv[/], [cyan].parquet[/]."),
-    ] = ".txt",
-    split: Split = None,
-    seed: Seed = 0,
-    allow_unseen: AllowUnseen = False,
-    columns: Columns = None,
-    header: Header = None,
-    delimiter: Delimiter = None,
-    on_error: OnErrorOption = OnError.stop,
+        str | None,
+        typer.Option(
+            help="Kind of file, e.g. [cyan].txt.gz[/], [cyan].csv[/], [cyan].parquet[/]. "
+            "Default: .txt.",
+        ),
+    ] = None,
 ) -> None:
-    """Write a graph as train/valid/test files: to keep a split, or to change the format."""
-    kg = _read(data, split, seed, allow_unseen, columns, header, delimiter, on_error)
-    kg.save(folder, suffix)
-    sizes = ", ".join(f"{name} {len(getattr(kg, name)):,}" for name in ("train", "valid", "test"))
-    err.print(f"wrote {folder}: {sizes} triples; fingerprint {kg.fingerprint()}")
+    """Write a graph as train/valid/test files: to keep a split, or to change the format.
+
+    A GraIL pair is written as a pair, the inference graph to FOLDER_ind.
+    """
+    from pathe.columns import check_target
+
+    ending = check_target(target, suffix)
+    kg = read(data)
+    if ending:
+        graphs = kg.save(target, ending)
+    elif kg.inference is not None or len(kg.valid) or len(kg.test):
+        raise PatheError(f"{target}: this data has several parts. Name a folder for its files.")
+    else:
+        from pathe.triples import write_triples
+
+        write_triples(target, kg.train, kg.entities, kg.relations)
+        graphs = {target: kg}
+    for path, graph in graphs.items():
+        sizes = {split: len(getattr(graph, split)) for split in ("train", "valid", "test")}
+        found = ", ".join(f"{split} {n:,}" for split, n in sizes.items() if n)
+        tell(f"wrote {path}: {found} triples\nfingerprint {graph.fingerprint()}")
 
 
-def _read(
-    data: str,
-    split: str | None,
-    seed: int,
-    allow_unseen: bool,
-    columns: str | None,
-    header: bool | None,
-    delimiter: str | None,
-    on_error: OnError,
-) -> KnowledgeGraph:
-    from pathe.datasets import KnowledgeGraph
-    from pathe.readers import ReadOptions
+@app.command()
+@reads_data
+def train(
+    read: ReadData,
+    data: Data,
+    task: Annotated[
+        Task | None,
+        typer.Option(
+            help="[cyan]link[/]: which entity is missing; [cyan]relation[/]: how two entities are "
+            "related; [cyan]multi[/]: both. Default: the preset's, or link."
+        ),
+    ] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(help="Settings to start from; [cyan]pathe config[/] lists them. Or a .yaml."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; may be given again."),
+    ] = None,
+    out_: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="RUN", help="The run's folder. Default: runs/DATA-TASK."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out where it stopped.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a model to early stopping, export it and evaluate it.
 
-    wanted = None
-    if columns is not None:
-        parts = tuple(columns.split(","))
-        if len(parts) != 3:
-            raise DataError(f"--columns takes three columns, head,relation,tail; got {columns!r}.")
-        wanted = (parts[0], parts[1], parts[2])
-    if delimiter is not None:
-        delimiter = {"\\t": "\t", "tab": "\t", "space": " ", "comma": ","}.get(delimiter, delimiter)
-    options = ReadOptions(wanted, header, delimiter, on_error.value)
-    with err.status(f"reading {escape(data)} ..."):
-        kg = KnowledgeGraph.read(
-            data,
-            split=_fractions(split),
+    The run's folder holds settings, metrics, checkpoints, the model, [cyan]result.json[/] and
+    [cyan]report.png[/]. Ctrl-C saves; [cyan]--resume --out RUN[/] goes on exactly there.
+    """
+    from pathe.config import Config, configure, read_overrides, read_preset
+
+    overrides = read_overrides(set_ or []) | ({"task": task.value} if task else {})
+    if resume:
+        if out_ is None:
+            raise PatheError("--resume needs the run's folder: --out RUN.")
+        from pathe.runs import resumed_config
+
+        base = resumed_config(out_)
+    else:
+        base = read_preset(preset) if preset else Config()
+    config = configure(base, overrides, "--set")
+    kg = read(data)
+    with err.status("starting ..."):
+        from pathe import runs
+    folder = out_ or runs.free_folder(Path("runs") / f"{kg.name.replace(':', '-')}-{config.task}")
+    tell(f"run folder: {folder}")
+    result = runs.train(kg, config, folder, resume=resume, say=tell)
+    if as_json:
+        print_json(result)
+    elif result:
+        from pathe import show
+
+        print_parts(show.result(result))
+
+
+@app.command()
+@reads_data
+def evaluate(
+    read: ReadData,
+    model: Annotated[
+        Path,
+        typer.Argument(metavar="MODEL", help="A run or a model folder.", show_default=False),
+    ],
+    data: Annotated[
+        str, typer.Option("--data", metavar="DATA", help="As for train.", show_default=False)
+    ],
+    split: Annotated[SplitName, typer.Option(help="Which part to judge by.")] = SplitName.test,
+    protocol: Annotated[
+        str,
+        typer.Option(
+            help="[cyan]full[/]: rank among all entities; [cyan]sampled:N[/]: among N random ones."
+        ),
+    ] = "full",
+    test_set: Annotated[
+        TestSet,
+        typer.Option(
+            help="[cyan]seen[/]: triples whose entities occur in train (the paper's); [cyan]all[/]."
+        ),
+    ] = TestSet.seen,
+    task: Annotated[
+        Task | None, typer.Option(help="For a model of both tasks: judge one alone.")
+    ] = None,
+    n_paths: Annotated[
+        int | None, typer.Option(min=1, help="Paths an entity. Default: the model's.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Of paths and samples. Default: the run's.")
+    ] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Rank the triples of a graph by a model; other entities than in training are welcome.
+
+    The data's train split describes the entities; known triples of all splits are filtered.
+    """
+    from pathe.artifact import load_model
+    from pathe.evaluation import evaluate as evaluate_model
+    from pathe.machine import pick_device
+
+    artifact = load_model(model)
+    kg = read(data, relations=artifact.relations)
+    with progress_bar("ranking") as progress:
+        result = evaluate_model(
+            artifact,
+            kg,
+            split=split.value,
+            protocol=protocol,
+            test_set=test_set.value,
+            task=task.value if task else None,
+            device=pick_device(device),
+            n_paths=n_paths,
             seed=seed,
-            allow_unseen=allow_unseen,
-            options=options,
+            progress=progress,
         )
-    _report(kg.report)
-    return kg
+    result |= {"data": kg.name, "fingerprint": kg.fingerprint()}
+    if as_json:
+        print_json(result)
+    else:
+        from pathe import show
+
+        print_parts(show.result(result))
 
 
-def _fractions(split: str | None) -> tuple[float, float, float] | None:
-    if split is None:
-        return None
-    try:
-        train, valid, test = (float(x) for x in split.split(","))
-    except ValueError:
-        raise DataError(
-            f"--split takes three fractions, train,valid,test, such as 0.8,0.1,0.1; got {split!r}."
-        ) from None
-    return train, valid, test
+@app.command()
+def config(
+    preset: Annotated[
+        str | None, typer.Argument(metavar="PRESET", help="A preset to show.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show a preset, or all settings with their defaults and the names of the presets."""
+    from pathe import show
+    from pathe.config import Config, preset_names, preset_text, read_preset
 
-
-def _report(report: ReadReport) -> None:
-    """What the reader left out, in words, on stderr."""
-    notes = {
-        "duplicate triples removed": report.duplicates,
-        "triples with a literal left out": report.literals,
-        "bad lines skipped": report.skipped,
-        "valid/test triples with an unknown relation dropped": report.unknown_relations,
-        "header lines": report.header_lines,
-    }
-    for text, count in notes.items():
-        if count:
-            err.print(f"[dim]{count:,} {text}[/]")
-
-
-def _path_text(focus: str, steps: Any) -> str:
-    def name(entity: str) -> str:
-        return f"[bold cyan]{escape(entity)}[/]" if entity == focus else escape(entity)
-
-    if not steps:
-        return name(focus)
-    arrows = "".join(f" [dim]-[/]{escape(r)}[dim]->[/] {name(t)}" for _, r, t in steps)
-    return name(steps[0][0]) + arrows
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    if as_json:
+        print_json(read_preset(preset).as_dict() if preset else Config().as_dict())
+    elif preset:
+        print_parts([escape(preset_text(preset)).rstrip("\n")], soft_wrap=True)
+    else:
+        print_parts(show.settings(preset_names()))
 
 
 def main() -> None:
     """Runs the command line: what a user can put right ends with exit code 2 and no traceback."""
+    prepare_output()
     args = [a for a in sys.argv[1:] if a != "--debug"]
     if len(args) < len(sys.argv) - 1:
         app(args)
         return
     try:
         app(args)
+    except Interrupted as stopped:
+        err.print(escape(str(stopped)), soft_wrap=True)
+        raise SystemExit(130) from None
     except PatheError as error:
-        err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0) from None
+        _fail(str(error))
     except OSError as error:
-        err.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True)
+        _fail(str(error))
     except MemoryError:
-        err.print("[bold red]error:[/] out of memory", soft_wrap=True)
+        _fail("out of memory")
+    except RuntimeError as error:
+        if "allocate" not in str(error):  # torch's way to say it
+            raise
+        _fail("out of memory: ask for less at once")
+
+
+def _fail(text: str) -> None:
+    err.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
     raise SystemExit(2)

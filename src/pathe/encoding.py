@@ -1,0 +1,141 @@
+"""Entities -> z: sample their paths, gather the contexts on them, run the encoder once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pathe.graph import Contexts, Graph, Tensors, expand
+from pathe.model import Bag, EntityBatch, PathE
+from pathe.paths import Form, Paths, PathStore, Positions, mine_paths, sample_paths
+
+Progress = Callable[[int, int], None]  # (done, total)
+
+
+@dataclass(frozen=True)
+class ContextSlots(Tensors):
+    """The context entry in which each training triple is counted, as an out- and as an in-edge."""
+
+    outgoing_M: Tensor
+    incoming_M: Tensor
+
+
+@dataclass(frozen=True)
+class Describer:
+    """How entities of one graph are described: fresh paths, or draws from a mined store."""
+
+    graph: Graph
+    n_paths: int = 4
+    max_hops: int = 10
+    form: Form = "joined"
+    positions: Positions = "focused"
+    store: PathStore | None = None
+    slots: ContextSlots | None = None  # needed to hold triples out
+
+    def paths(self, entities_U: Tensor, seed: int, held_out_ids: Tensor | None = None) -> Paths:
+        """Paths of the entities that avoid the held-out training triples."""
+        if self.store is not None:
+            return self.store.draw(entities_U, self.n_paths, seed=seed).trim()
+        return sample_paths(
+            self.graph,
+            entities_U,
+            self.n_paths,
+            self.max_hops,
+            seed=seed,
+            form=self.form,
+            held_out=held_out_ids,
+        ).trim()
+
+    def batch(
+        self, entities_U: Tensor, seed: int, held_out_ids: Tensor | None = None
+    ) -> EntityBatch:
+        """Paths of the entities and the contexts of all entities on them, tokens as table rows."""
+        paths = self.paths(entities_U, seed, held_out_ids)
+        tokens = paths.tokens_UKT.long()
+        columns = torch.arange(tokens.shape[-1], device=tokens.device)
+        is_relation_T = (columns - paths.focus) % 2 == 1
+        nodes = torch.where(is_relation_T, 0, tokens)
+        if tokens.numel() >= self.graph.n_entities:  # most are on some path: project them all
+            entities_V, n_nodes = None, self.graph.n_entities
+        else:
+            entities_V, nodes = nodes.unique(return_inverse=True)
+            n_nodes = len(entities_V)
+        without: tuple[Tensor | None, Tensor | None] = (None, None)
+        if held_out_ids is not None:
+            assert self.slots is not None
+            without = (self.slots.incoming_M[held_out_ids], self.slots.outgoing_M[held_out_ids])
+        return EntityBatch(
+            _bag(self.graph.in_contexts, entities_V, without[0]),
+            _bag(self.graph.out_contexts, entities_V, without[1]),
+            torch.where(is_relation_T, tokens + n_nodes, nodes),
+            paths.positions(self.positions),
+            paths.mask_UKT,
+            paths.focus,
+        )
+
+
+def describer(
+    graph: Graph,
+    *,
+    n_paths: int,
+    max_hops: int,
+    form: Form,
+    positions: Positions,
+    n_mined: int = 0,
+    seed: int = 0,
+    hold_out: bool = False,
+) -> Describer:
+    """A describer with the store (n_mined > 0) and the slots (hold_out) that it needs."""
+    store = mine_paths(graph, n_mined, max_hops, seed=seed, form=form) if n_mined else None
+    slots = context_slots(graph) if hold_out else None
+    return Describer(graph, n_paths, max_hops, form, positions, store, slots)
+
+
+def context_slots(graph: Graph) -> ContextSlots:
+    """The context entry of each training triple, in both directions."""
+
+    def slots(contexts: Contexts, triples_M: Tensor) -> Tensor:
+        entries_P = torch.arange(len(contexts.counts_P), device=triples_M.device)
+        entry_M = entries_P.repeat_interleave(contexts.counts_P)
+        return torch.empty_like(entry_M).index_copy_(0, triples_M.long(), entry_M)
+
+    return ContextSlots(
+        slots(graph.out_contexts, graph.outgoing.triples_M),
+        slots(graph.in_contexts, graph.incoming.triples_M),
+    )
+
+
+def encode(
+    model: PathE,
+    describe: Describer,
+    entities_U: Tensor,
+    *,
+    seed: int,
+    chunk: int = 4096,
+    progress: Progress | None = None,
+) -> Tensor:
+    """z of the entities for use, not for training: a chunk at a time, without gradients."""
+    parts = []
+    model.eval()
+    with torch.inference_mode():
+        for part in entities_U.split(chunk):
+            parts.append(model.encode(describe.batch(part, seed)))
+            if progress:
+                progress(sum(map(len, parts)), len(entities_U))
+    return torch.cat(parts)
+
+
+def _bag(contexts: Contexts, entities_V: Tensor | None, without: Tensor | None) -> Bag:
+    counts_P = contexts.counts_P.float()
+    if without is not None:
+        counts_P = counts_P.index_add(0, without, counts_P.new_full((len(without),), -1.0))
+    if entities_V is None:
+        return Bag(contexts.offsets_E1, contexts.relations_P.long(), counts_P)
+    starts_V = contexts.offsets_E1[entities_V]
+    sizes_V = contexts.offsets_E1[entities_V + 1] - starts_V
+    _, slots_N = expand(starts_V, sizes_V)
+    offsets_V1 = torch.cat([sizes_V.new_zeros(1), sizes_V.cumsum(0)])
+    return Bag(offsets_V1, contexts.relations_P[slots_N].long(), counts_P[slots_N])

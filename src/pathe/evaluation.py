@@ -1,0 +1,275 @@
+"""Filtered ranking: encode every entity once, score in chunks, never triple by triple."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from pathe.artifact import Artifact
+from pathe.builder import TEST, build_describer, derived_seed
+from pathe.datasets import KnowledgeGraph
+from pathe.encoding import Describer, Progress, encode
+from pathe.errors import ConfigError, DataError, ModelError
+from pathe.graph import build_graph
+from pathe.known import KnownTriples, index_triples
+from pathe.machine import free_memory
+from pathe.model import PathE, Side
+from pathe.negatives import corrupt
+from pathe.ranking import Ranks, join, metrics, rank
+
+SIDES: tuple[Side, Side] = ("tail", "head")
+TestSet = Literal["seen", "all"]
+
+
+def evaluate(
+    artifact: Artifact,
+    kg: KnowledgeGraph,
+    *,
+    split: str = "test",
+    protocol: str = "full",
+    test_set: TestSet = "seen",
+    task: str | None = None,
+    device: torch.device | str = "cpu",
+    n_paths: int | None = None,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """A model's figures on a split of a graph whose train split describes the entities.
+
+    Filters know train, valid and test. A multi-task model is judged by links, with the figures
+    for relations under `relation`, unless `task` names one.
+    """
+    config = artifact.config
+    n_negatives = read_protocol(protocol)
+    task = check_task(config.task, task)
+    if kg.relations != artifact.relations:
+        raise ModelError(
+            "The graph's relations are not the model's: read it with the model's relations."
+        )
+    device = torch.device(device)
+    graph = build_graph(kg.train, kg.n_entities, kg.n_relations).to(device)
+    triples_M3 = getattr(kg, split)
+    if test_set == "seen":
+        degrees_E = graph.outgoing.degrees_E + graph.incoming.degrees_E
+        triples_M3 = triples_M3[seen_mask(triples_M3, (degrees_E > 0).cpu())]
+    if not len(triples_M3):
+        raise DataError(f"{kg.name}: no {split} triples to evaluate on ({test_set} test set).")
+    known = index_triples(torch.cat([kg.train, kg.valid, kg.test]), kg.n_entities, kg.n_relations)
+    seed = derived_seed(config.seed, TEST) if seed is None else seed
+    describe = build_describer(config, graph, n_paths or config.eval_paths)
+    settings: dict[str, Any] = {"seed": seed, "names": list(kg.relations), "progress": progress}
+    parts = (artifact.model.to(device), describe, triples_M3.to(device), known.to(device))
+    if task == "relation":
+        report = evaluate_relations(*parts, **settings)
+    else:
+        report = evaluate_links(*parts, n_negatives=n_negatives, **settings)
+        if task == "multi":
+            report["relation"] = evaluate_relations(*parts, **settings)
+    about = {
+        "task": task,
+        "split": split,
+        "test_set": test_set,
+        "protocol": protocol,
+        "n_triples": len(triples_M3),
+        "n_candidates": kg.n_relations if task == "relation" else n_negatives or kg.n_entities,
+        "n_paths": describe.n_paths,
+        "evaluation_seed": seed,
+    }
+    return about | report
+
+
+def read_protocol(protocol: str) -> int:
+    """Negatives a side of `full` (0: all entities) or `sampled:N`."""
+    kind, _, count = protocol.partition(":")
+    if kind == "full" and not count:
+        return 0
+    if kind == "sampled" and count.isdecimal() and int(count) > 0:
+        return int(count)
+    raise ConfigError(f"The protocol is full or sampled:N, such as sampled:50; got {protocol!r}.")
+
+
+def check_task(trained: str, wanted: str | None) -> str:
+    """The task to evaluate, if the model was trained for it."""
+    if wanted is None or wanted == trained or trained == "multi":
+        return wanted or trained
+    raise ConfigError(f"The model was trained for task {trained}; it can't do {wanted}.")
+
+
+def memory_budget(device: torch.device) -> int:
+    """Bytes that scoring may hold at once: a share of what is free, on a CPU near its cache."""
+    if device.type == "cuda":
+        return free_memory(device) // 4
+    return max(min(free_memory(device) // 8, 64 << 20), 1 << 20)
+
+
+def seen_mask(triples_M3: Tensor, in_train_E: Tensor) -> Tensor:
+    """True for triples whose head and tail both occur in training."""
+    return in_train_E[triples_M3[:, 0].long()] & in_train_E[triples_M3[:, 2].long()]
+
+
+def evaluate_links(
+    model: PathE,
+    describe: Describer,
+    triples_M3: Tensor,
+    known: KnownTriples,
+    *,
+    n_negatives: int = 0,
+    seed: int = 0,
+    names: list[str] | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Metrics of link prediction on both sides and each; 0 negatives ranks all entities.
+
+    With `names` of the relations, metrics of each relation too.
+    """
+    triples_M3 = triples_M3.long()
+    n_entities = describe.graph.n_entities
+    by_side: dict[str, Ranks] = {}
+    if n_negatives:
+        drawn = {
+            side: _draw(known, triples_M3, side, n_entities, n_negatives, seed) for side in SIDES
+        }
+        wanted = [triples_M3[:, 0], triples_M3[:, 2], *(n.flatten() for n, _ in drawn.values())]
+        entities_U, row_of = torch.cat(wanted).unique(return_inverse=True)
+        z_U = encode(model, describe, entities_U, seed=seed, progress=progress)
+        heads, tails, *picks = row_of.split([len(w) for w in wanted])
+        rows_M3 = torch.stack([heads, triples_M3[:, 1], tails], 1)
+        for (side, (negatives, mask)), pick in zip(drawn.items(), picks, strict=True):
+            by_side[side] = rank_sampled(model, z_U, rows_M3, side, pick.view_as(negatives), mask)
+    else:
+        entities_E = torch.arange(n_entities, device=triples_M3.device)
+        z_E = encode(model, describe, entities_E, seed=seed)
+        for side in SIDES:
+            by_side[side] = rank_links(model, z_E, triples_M3, side, known, progress=progress)
+    report: dict[str, Any] = metrics(join(list(by_side.values())))
+    report |= {side: metrics(ranks) for side, ranks in by_side.items()}
+    if names is not None:
+        report["per_relation"] = per_relation(list(by_side.values()), triples_M3[:, 1], names)
+    return report
+
+
+def evaluate_relations(
+    model: PathE,
+    describe: Describer,
+    triples_M3: Tensor,
+    known: KnownTriples,
+    *,
+    seed: int = 0,
+    names: list[str] | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Metrics of relation prediction; with `names`, of each relation too."""
+    triples_M3 = triples_M3.long()
+    pairs = triples_M3[:, [0, 2]].flatten()
+    entities_U, row_of = pairs.unique(return_inverse=True)
+    z_U = encode(model, describe, entities_U, seed=seed, progress=progress)
+    ranks = rank_relations(model, z_U, row_of.view(-1, 2), triples_M3, known)
+    report: dict[str, Any] = metrics(ranks)
+    if names is not None:
+        report["per_relation"] = per_relation([ranks], triples_M3[:, 1], names)
+    return report
+
+
+@torch.inference_mode()
+def rank_links(
+    model: PathE,
+    z_E: Tensor,
+    triples_M3: Tensor,
+    side: Side,
+    known: KnownTriples,
+    *,
+    budget: int | None = None,
+    progress: Progress | None = None,
+) -> Ranks:
+    """Ranks each triple's head or tail among all entities, known answers left out."""
+    n_entities, width = len(z_E), z_E[0].numel()
+    budget = budget or memory_budget(z_E.device)
+    rows = max(min(budget // (16 * n_entities), len(triples_M3)), 1)
+    columns = max(min(budget // (8 * rows * width), n_entities), 1)
+    found = []
+    for part in triples_M3.long().split(rows):
+        heads, relations, tails = part.unbind(1)
+        fixed, true = (tails, heads) if side == "head" else (heads, tails)
+        scores = torch.cat(
+            [
+                model.candidate_scores(z_E[fixed], relations, z_C, side)
+                for z_C in z_E.split(columns)
+            ],
+            1,
+        )
+        excluded = (
+            known.heads(relations, tails) if side == "head" else known.tails(heads, relations)
+        )
+        found.append(rank(scores.float(), true, excluded))
+        if progress:
+            progress(sum(len(r.optimistic_B) for r in found), len(triples_M3))
+    return join(found)
+
+
+@torch.inference_mode()
+def rank_sampled(
+    model: PathE,
+    z_U: Tensor,
+    rows_M3: Tensor,
+    side: Side,
+    negatives_MN: Tensor,
+    mask_MN: Tensor,
+    *,
+    chunk: int = 1024,
+) -> Ranks:
+    """Ranks each triple's head or tail among its own negatives; entities are rows of z_U."""
+    found = []
+    for part, negatives, mask in zip(
+        rows_M3.split(chunk), negatives_MN.split(chunk), mask_MN.split(chunk), strict=True
+    ):
+        heads, relations, tails = part.unbind(1)
+        fixed, true = (tails, heads) if side == "head" else (heads, tails)
+        answers = torch.cat([true[:, None], negatives], 1)
+        scores = model.candidate_scores(z_U[fixed], relations, z_U, side, answers)
+        excluded = torch.nn.functional.pad(~mask, (1, 0)).nonzero(as_tuple=True)
+        found.append(rank(scores.float(), torch.zeros_like(true), (excluded[0], excluded[1])))
+    return join(found)
+
+
+@torch.inference_mode()
+def rank_relations(
+    model: PathE,
+    z_U: Tensor,
+    pairs_M2: Tensor,
+    triples_M3: Tensor,
+    known: KnownTriples,
+    *,
+    chunk: int = 4096,
+) -> Ranks:
+    """Ranks each triple's relation among all; pairs_M2 are its (head, tail) as rows of z_U."""
+    found = []
+    for part, pairs in zip(triples_M3.split(chunk), pairs_M2.split(chunk), strict=True):
+        heads, relations, tails = part.unbind(1)
+        scores = model.relation_scores(z_U[pairs[:, 0]], z_U[pairs[:, 1]])
+        found.append(rank(scores.float(), relations, known.relations(heads, tails)))
+    return join(found)
+
+
+def per_relation(ranks: list[Ranks], relations_M: Tensor, names: list[str]) -> list[dict[str, Any]]:
+    """Metrics of each relation in the test set, most frequent first."""
+    present, counts = relations_M.unique(return_counts=True)
+    rows = []
+    for relation in present[counts.argsort(descending=True, stable=True)].tolist():
+        here = (relations_M == relation).nonzero().squeeze(1)
+        found = metrics(join([r[here] for r in ranks]))
+        rows.append({"relation": names[relation], "triples": len(here), **found})
+    return rows
+
+
+def _draw(
+    known: KnownTriples,
+    triples_M3: Tensor,
+    side: Side,
+    n_entities: int,
+    n_negatives: int,
+    seed: int,
+) -> tuple[Tensor, Tensor]:
+    pool_C = torch.arange(n_entities, device=triples_M3.device)
+    return corrupt(known, triples_M3, side, pool_C, n_negatives, seed=seed)

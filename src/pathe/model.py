@@ -1,0 +1,399 @@
+"""PathE's modules: node projector, path encoder, aggregators, heads. Tensors in, tensors out.
+
+Encode entities once, score many times: `encode` turns paths into one vector an entity, and both
+heads read nothing but those vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+N_POSITIONS = 100  # rows of the position table, as published
+Side = Literal["head", "tail"]
+
+
+@dataclass(frozen=True)
+class Bag:
+    """Relational contexts of V entities in one direction: entity v owns offsets_V1[v:v + 2]."""
+
+    offsets_V1: Tensor
+    relations_P: Tensor
+    counts_P: Tensor  # float
+
+
+@dataclass(frozen=True)
+class EntityBatch:
+    """What it takes to encode U entities: paths over V entities and the V entities' contexts.
+
+    tokens_UKT index rows of [V entities | R relations]; positions_T (or UKT) count from 1.
+    """
+
+    incoming: Bag
+    outgoing: Bag
+    tokens_UKT: Tensor
+    positions: Tensor
+    mask_UKT: Tensor
+    focus: int
+
+
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    """F.dropout; on a CPU four draws come from one random number, as drawing is what takes long."""
+    if not training or p == 0 or x.device.type != "cpu":
+        return F.dropout(x, p, training)
+    bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
+    keep = bits.view(torch.int16)[: x.numel()].view(x.shape) >= round(p * (1 << 16)) - (1 << 15)
+    return x * (keep * (1 / (1 - p)))
+
+
+class ContextLinear(nn.Module):
+    """A linear layer on sparse relation counts: exactly `counts @ weight + bias`, never dense."""
+
+    def __init__(self, n_relations: int, dim: int, log_counts: bool, dropout: float) -> None:
+        super().__init__()
+        self.log_counts, self.dropout = log_counts, dropout
+        bound = n_relations**-0.5
+        self.weight = nn.Parameter(torch.empty(n_relations, dim).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(dim).uniform_(-bound, bound))
+
+    def forward(self, bag: Bag) -> Tensor:
+        counts_P = bag.counts_P.log1p() if self.log_counts else bag.counts_P
+        weights_P = dropout(counts_P, self.dropout, self.training)
+        bags_VD = F.embedding_bag(
+            bag.relations_P,
+            self.weight,
+            bag.offsets_V1,
+            mode="sum",
+            per_sample_weights=weights_P.to(self.weight.dtype),
+            include_last_offset=True,
+        )
+        return bags_VD + self.bias
+
+
+class NodeProjector(nn.Module):
+    """Relational contexts -> a vector an entity.
+
+    One layer per direction (the published counts) or two (the paper's text), then a fusing MLP.
+    """
+
+    def __init__(
+        self, n_relations: int, dim: int, *, layers: int, log_counts: bool, dropout: float
+    ) -> None:
+        super().__init__()
+
+        def direction() -> nn.Module:
+            first = ContextLinear(n_relations, dim, log_counts, dropout)
+            return first if layers == 1 else nn.Sequential(first, nn.ReLU(), nn.Linear(dim, dim))
+
+        self.incoming, self.outgoing = direction(), direction()
+        self.fuse = nn.Sequential(
+            nn.Linear(2 * dim, 2 * dim), nn.LeakyReLU(), nn.Linear(2 * dim, dim), nn.LeakyReLU()
+        )
+
+    def forward(self, incoming: Bag, outgoing: Bag) -> Tensor:
+        both = torch.cat([self.incoming(incoming), self.outgoing(outgoing)], -1)
+        projected: Tensor = self.fuse(both)
+        return projected
+
+
+class EncoderLayer(nn.Module):
+    """A post-norm Transformer encoder layer whose queries may be fewer than its keys."""
+
+    def __init__(self, dim: int, n_heads: int, feedforward: int, dropout: float) -> None:
+        super().__init__()
+        self.n_heads, self.dropout = n_heads, dropout
+        self.query, self.key, self.value = (nn.Linear(dim, dim) for _ in range(3))
+        self.out = nn.Linear(dim, dim)
+        self.norm_1, self.norm_2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.up, self.down = nn.Linear(dim, feedforward), nn.Linear(feedforward, dim)
+        for linear in (self.query, self.key, self.value):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, x_NQD: Tensor, key_NTD: Tensor, value_NTD: Tensor, mask_NT: Tensor) -> Tensor:
+        """Lets each of Q tokens read T keys and values; mask_NT is True where real."""
+        n, q, d = x_NQD.shape
+
+        def split(y: Tensor) -> Tensor:
+            return y.view(n, -1, self.n_heads, d // self.n_heads).transpose(1, 2)
+
+        # Written out: paths are short and many, which fused kernels serve badly or not at all.
+        query, key, value = split(self.query(x_NQD)), split(key_NTD), split(value_NTD)
+        scores = query @ key.transpose(-1, -2) * (d // self.n_heads) ** -0.5
+        scores = scores.masked_fill(~mask_NT[:, None, None, :], float("-inf"))
+        read = self._drop(scores.softmax(-1)) @ value
+        read_NQD = self.out(read.transpose(1, 2).reshape(n, q, d))
+        x_NQD = self.norm_1(x_NQD + self._drop(read_NQD))
+        fed = self.down(self._drop(F.relu(self.up(x_NQD))))
+        out: Tensor = self.norm_2(x_NQD + self._drop(fed))
+        return out
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return dropout(x, self.dropout, self.training)
+
+
+class PathEncoder(nn.Module):
+    """Paths -> the focus token's vector.
+
+    Two exact savings: the first layer's keys and values are linear in token + position, so they
+    are computed once for each distinct token and position and gathered; the last layer asks for
+    the focus alone.
+    """
+
+    def __init__(
+        self, dim: int, n_heads: int, n_layers: int, feedforward: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.positions = nn.Embedding(N_POSITIONS, dim)
+        nn.init.normal_(self.positions.weight, std=0.02)
+        self.layers = nn.ModuleList(
+            EncoderLayer(dim, n_heads, feedforward, dropout) for _ in range(n_layers)
+        )
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(
+        self, table_VD: Tensor, tokens_NT: Tensor, positions: Tensor, mask_NT: Tensor, focus: int
+    ) -> Tensor:
+        """(N, D) from tokens_NT that index table_VD and 1-based positions (T or NT)."""
+        places_T = positions.clamp(min=1) - 1  # padding has no position; it is masked anyway
+        x_NTD = tokens_NT  # replaced before its first use as vectors
+        for i, layer in enumerate(self.layers):
+            assert isinstance(layer, EncoderLayer)
+            last = i == len(self.layers) - 1
+            if i == 0:
+                key_NTD, value_NTD = (
+                    F.embedding(tokens_NT, F.linear(table_VD, part.weight))
+                    + F.embedding(places_T, part(self.positions.weight))
+                    for part in (layer.key, layer.value)
+                )
+                columns = slice(focus, focus + 1) if last else slice(None)
+                x_NTD = F.embedding(tokens_NT[:, columns], table_VD)
+                x_NTD = x_NTD + self.positions(places_T[..., columns])
+            else:
+                key_NTD, value_NTD = layer.key(x_NTD), layer.value(x_NTD)
+                x_NTD = x_NTD[:, focus : focus + 1] if last else x_NTD
+            x_NTD = layer(x_NTD, key_NTD, value_NTD, mask_NT)
+        encoded: Tensor = self.norm(x_NTD[:, 0])
+        return encoded
+
+
+class MeanAggregator(nn.Module):
+    """The average of an entity's path vectors."""
+
+    def forward(self, x_UKD: Tensor) -> Tensor:
+        return x_UKD.mean(1)
+
+
+class LSTMAggregator(nn.Module):
+    """The last states of a bidirectional LSTM over an entity's path vectors."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(dim, dim // 2, batch_first=True, bidirectional=True)
+
+    def forward(self, x_UKD: Tensor) -> Tensor:
+        last = self.lstm(x_UKD)[1][0]
+        return torch.cat([last[0], last[1]], -1)
+
+
+class TransformerAggregator(nn.Module):
+    """A learned token reads an entity's path vectors; its output is the entity's vector.
+
+    With two tokens (`joint`) it reads the paths of a head and of a tail at once, each marked by
+    its own token, and gives a vector for either.
+    """
+
+    def __init__(self, dim: int, n_layers: int, dropout: float, n_tokens: int = 1) -> None:
+        super().__init__()
+        self.tokens = nn.Parameter(torch.randn(n_tokens, dim) * 0.02)
+        self.layers = nn.ModuleList(EncoderLayer(dim, 1, dim, dropout) for _ in range(n_layers))
+
+    def forward(self, x_UKD: Tensor) -> Tensor:
+        return self._read(x_UKD)[:, 0]
+
+    def joint(self, heads_BKD: Tensor, tails_BKD: Tensor) -> tuple[Tensor, Tensor]:
+        """(head, tail) vectors of pairs, each seen in the light of the other."""
+        marked = torch.cat([heads_BKD + self.tokens[0], tails_BKD + self.tokens[1]], 1)
+        head_BD, tail_BD = self._read(marked).unbind(1)
+        return head_BD, tail_BD
+
+    def _read(self, x_UKD: Tensor) -> Tensor:
+        n_tokens = len(self.tokens)
+        x = torch.cat([self.tokens.expand(len(x_UKD), -1, -1), x_UKD], 1)
+        mask = x.new_ones(x.shape[:2], dtype=torch.bool)
+        for i, layer in enumerate(self.layers):
+            assert isinstance(layer, EncoderLayer)
+            asking = x[:, :n_tokens] if i == len(self.layers) - 1 else x
+            x = layer(asking, layer.key(x), layer.value(x), mask)
+        return x[:, :n_tokens]
+
+
+class LinkHead(nn.Module):
+    """w2 . relu(W1 [h|r|t] + b1) + b2, with W1 applied to h, r and t apart.
+
+    So a query is one vector, a candidate is one vector, and [h|r|t] is never built.
+    """
+
+    def __init__(self, n_relations: int, dim: int) -> None:
+        super().__init__()
+        self.relations = nn.Embedding(n_relations, dim)
+        self.first, self.second = nn.Linear(3 * dim, dim), nn.Linear(dim, 1)
+
+    def query(self, known_BD: Tensor, relations_B: Tensor, side: Side) -> Tensor:
+        """The part of a score that is known; `side` is the one asked for."""
+        parts = self.first.weight.chunk(3, 1)
+        known = F.linear(known_BD, parts[2] if side == "head" else parts[0])
+        return known + F.linear(self.relations.weight, parts[1], self.first.bias)[relations_B]
+
+    def candidate(self, z_CD: Tensor, side: Side) -> Tensor:
+        """The part of a score that an entity brings as the answer on `side`."""
+        return F.linear(z_CD, self.first.weight.chunk(3, 1)[0 if side == "head" else 2])
+
+    def score(self, query: Tensor, candidate: Tensor) -> Tensor:
+        """Scores of query and candidate vectors (..., D) that broadcast."""
+        return self.second(F.relu(query + candidate)).squeeze(-1)  # type: ignore[no-any-return]
+
+
+class RelationHead(nn.Module):
+    """A linear layer on [h|t]: a score a relation."""
+
+    def __init__(self, n_relations: int, dim: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(2 * dim, n_relations)
+
+    def forward(self, heads_BD: Tensor, tails_BD: Tensor) -> Tensor:
+        return self.linear(torch.cat([heads_BD, tails_BD], -1))  # type: ignore[no-any-return]
+
+
+class PathE(nn.Module):
+    """The whole model. Its size depends on the relations, never on the entities."""
+
+    def __init__(
+        self,
+        n_relations: int,
+        *,
+        dim: int = 64,
+        projector_layers: int = 1,
+        log_counts: bool = False,
+        context_dropout: float = 0.5,
+        n_heads: int = 2,
+        n_layers: int = 1,
+        feedforward: int = 256,
+        dropout: float = 0.1,
+        aggregator: str = "transformer",
+        aggregator_layers: int = 1,
+        link: bool = True,
+        relation: bool = True,
+    ) -> None:
+        super().__init__()
+        self.n_relations = n_relations
+        self.joint = aggregator == "transformer-joint"
+        self.projector = NodeProjector(
+            n_relations,
+            dim,
+            layers=projector_layers,
+            log_counts=log_counts,
+            dropout=context_dropout,
+        )
+        self.relations = nn.Embedding(n_relations, dim)
+        self.encoder = PathEncoder(dim, n_heads, n_layers, feedforward, dropout)
+        self.aggregator: nn.Module
+        match aggregator:
+            case "mean":
+                self.aggregator = MeanAggregator()
+            case "lstm":
+                self.aggregator = LSTMAggregator(dim)
+            case "transformer":
+                self.aggregator = TransformerAggregator(dim, aggregator_layers, dropout)
+            case "transformer-joint":
+                self.aggregator = TransformerAggregator(dim, aggregator_layers, dropout, n_tokens=2)
+            case _:
+                raise ValueError(f"no aggregator {aggregator!r}")
+        self.link_head = LinkHead(n_relations, dim) if link else None
+        self.relation_head = RelationHead(n_relations, dim) if relation else None
+
+    def encode(self, batch: EntityBatch) -> Tensor:
+        """z_UD, a vector an entity; with the joint aggregator z_UKD, one a path."""
+        u, k, t = batch.tokens_UKT.shape
+        nodes_VD = self.projector(batch.incoming, batch.outgoing)
+        encoded_ND = self.encoder(
+            torch.cat([nodes_VD, self.relations.weight]),
+            batch.tokens_UKT.view(u * k, t),
+            batch.positions.view(-1, t) if batch.positions.dim() > 1 else batch.positions,
+            batch.mask_UKT.view(u * k, t),
+            batch.focus,
+        )
+        x_UKD = encoded_ND.view(u, k, -1)
+        z: Tensor = x_UKD if self.joint else self.aggregator(x_UKD)
+        return z
+
+    def link_scores(self, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
+        """(B) scores of triples; heads and tails are rows of z."""
+        assert self.link_head is not None
+        heads, tails = self._pair(heads, tails)
+        query = self.link_head.query(heads, relations, "tail")
+        return self.link_head.score(query, self.link_head.candidate(tails, "tail"))
+
+    def relation_scores(self, heads: Tensor, tails: Tensor) -> Tensor:
+        """(B, R) scores of every relation for pairs; heads and tails are rows of z."""
+        assert self.relation_head is not None
+        return self.relation_head(*self._pair(heads, tails))  # type: ignore[no-any-return]
+
+    def candidate_scores(
+        self,
+        known: Tensor,
+        relations_B: Tensor,
+        z_C: Tensor,
+        side: Side,
+        pick_BN: Tensor | None = None,
+    ) -> Tensor:
+        """Scores of answers on `side`: all rows of z_C (B x C), or each query's picks (B x N)."""
+        assert self.link_head is not None
+        if self.joint:
+            others = z_C if pick_BN is None else z_C[pick_BN]
+            return self._joint_candidate_scores(known, relations_B, others, side)
+        query_BD = self.link_head.query(known, relations_B, side)
+        candidates = self.link_head.candidate(z_C, side)
+        if pick_BN is not None:
+            candidates = candidates[pick_BN]
+        return self.link_head.score(query_BD[:, None], candidates)
+
+    def _joint_candidate_scores(
+        self, known_BKD: Tensor, relations_B: Tensor, others: Tensor, side: Side
+    ) -> Tensor:
+        """Every pair through the aggregator: for small graphs."""
+        b, c = len(known_BKD), others.shape[-3]
+        known = known_BKD[:, None].expand(b, c, *known_BKD.shape[1:]).flatten(0, 1)
+        others = others.expand(b, c, *others.shape[-2:]).flatten(0, 1)
+        heads, tails = (others, known) if side == "head" else (known, others)
+        return self.link_scores(heads, relations_B.repeat_interleave(c), tails).view(b, c)
+
+    def _pair(self, heads: Tensor, tails: Tensor) -> tuple[Tensor, Tensor]:
+        if not self.joint:
+            return heads, tails
+        assert isinstance(self.aggregator, TransformerAggregator)
+        return self.aggregator.joint(heads, tails)
+
+
+def count_parameters(model: nn.Module) -> int:
+    """The parameters the model really has."""
+    return sum(p.numel() for p in model.parameters())
+
+
+def published_count(
+    n_relations: int, dim: int, feedforward: int, n_layers: int, aggregator_layers: int
+) -> int:
+    """The paper's way of counting: both heads, two spare relations (0 aggregator layers: mean)."""
+    r, d, f = n_relations, dim, feedforward
+    aggregator = aggregator_layers * (6 * d * d + 10 * d) + d if aggregator_layers else 0
+    return (
+        (r + 2) * d + r * d + N_POSITIONS * d
+        + n_layers * (4 * d * d + 9 * d + 2 * d * f + f) + 2 * d
+        + 2 * ((r + 2) * d + d) + (4 * d * d + 2 * d) + (2 * d * d + d)
+        + (2 * d * r + r) + (3 * d * d + 2 * d + 1) + aggregator
+    )  # fmt: skip

@@ -1,0 +1,328 @@
+"""A run is a folder: settings, metrics, checkpoints, the exported model, its result and plots."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shlex
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import yaml
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, RichProgressBar
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+
+from pathe.artifact import Artifact, load_model, save_model
+from pathe.builder import build_model, paper_count
+from pathe.config import Config, configure
+from pathe.datasets import KnowledgeGraph
+from pathe.errors import ConfigError, Interrupted
+from pathe.evaluation import evaluate
+from pathe.graph import build_graph
+from pathe.machine import commit, device_name, peak_memory, pick_device
+from pathe.model import count_parameters
+from pathe.plots import plot_run
+from pathe.training import PathELearner, check_fits
+
+CHECKPOINTS, MODEL, RESULT, METRICS = "checkpoints", "model", "result.json", "metrics.jsonl"
+SETTINGS = "config.yaml"
+Say = Callable[[str], None]
+
+
+def train(
+    kg: KnowledgeGraph,
+    config: Config,
+    folder: Path,
+    *,
+    resume: bool = False,
+    say: Say = lambda text: None,
+    progress_bar: bool = True,
+) -> dict[str, Any]:
+    """Trains to early stopping, exports the best model, evaluates it, and returns the result."""
+    if config.task != "link" and kg.n_relations < 2:
+        raise ConfigError("Relation prediction needs at least two relations; this graph has one.")
+    check_fits(config, kg.n_entities, len(kg.train))
+    fingerprint = kg.fingerprint()
+    leads = os.environ.get("LOCAL_RANK", "0") == "0"  # the others are started by Lightning
+    last = _open_run(folder, config, fingerprint, resume) if leads else _last(folder, resume)
+    graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
+    valid_M3 = _seen(kg)
+    if not len(valid_M3):
+        say(
+            "no validation triples with known entities: no early stopping, training takes all "
+            f"{config.max_epochs} epochs and keeps the last model (--split makes a validation set)"
+        )
+    learner = PathELearner(build_model(config, kg.n_relations), config, graph, kg.train, valid_M3)
+    stop_key = StopKey(folder / CHECKPOINTS / "last.ckpt", config.accumulate)
+    begin = time.perf_counter()
+    with _quiet(), stop_key.listening(), _leading(folder):
+        trainer = _trainer(config, folder, len(valid_M3) > 0, stop_key, progress_bar)
+        trainer.fit(learner, ckpt_path=last)
+    if trainer.global_rank != 0:
+        return {}
+    seconds = time.perf_counter() - begin
+    device = trainer.strategy.root_device
+    peak = peak_memory(device)
+
+    best = folder / CHECKPOINTS / ("best.ckpt" if len(valid_M3) else "last.ckpt")
+    state = torch.load(best, map_location="cpu", weights_only=True)["state_dict"]
+    weights = {k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")}
+    learner.model.load_state_dict(weights)
+    artifact = Artifact(learner.model.cpu().eval(), config, kg.relations)
+    facts = {"data": kg.name, "fingerprint": fingerprint, "task": config.task, "seed": config.seed}
+    save_model(folder / MODEL, artifact, facts)
+    say(f"model saved to {folder / MODEL}; evaluating")
+    split = "test" if len(kg.test) else "valid"
+    result: dict[str, Any] = {}
+    if len(getattr(kg, split)):
+        found = evaluate(load_model(folder / MODEL), kg, split=split, device=device)
+        result |= found
+        save_model(folder / MODEL, artifact, facts | _headline(found))
+    result |= {
+        "command": shlex.join(["pathe", *sys.argv[1:]]),
+        "data": kg.name,
+        "fingerprint": fingerprint,
+        "commit": commit(),
+        "parameters": count_parameters(artifact.model),
+        "parameters_as_published": paper_count(config, kg.n_relations),
+        "epochs": trainer.current_epoch,
+        "best_valid_mrr": _best_score(trainer),
+        "train_seconds": seconds,
+        "peak_memory_bytes": peak,
+        "device": device_name(device),
+        "config": config.as_dict(),
+    }
+    if "mrr" in result:
+        result["effi"] = result["mrr"] / (result["parameters"] / 1e6)
+    write_json(folder / RESULT, result)
+    plot_run(read_metrics(folder), result, folder / "report.png")
+    return result
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Whole or not at all."""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The validations of a run, in order."""
+    path = folder / METRICS
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def free_folder(wanted: Path) -> Path:
+    """The folder, or its name with the first free number; a helping process takes its leader's."""
+    if "PATHE_RUN" in os.environ:
+        return Path(os.environ["PATHE_RUN"])
+    path, n = wanted, 2
+    while path.exists():
+        path, n = wanted.with_name(f"{wanted.name}-{n}"), n + 1
+    return path
+
+
+@contextmanager
+def _leading(folder: Path) -> Iterator[None]:
+    """Tells the processes that Lightning starts for a run which folder is theirs."""
+    os.environ["PATHE_RUN"] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ["PATHE_RUN"]
+
+
+class StopKey(pl.Callback):
+    """Ctrl-C saves at the end of the step and stops; a second Ctrl-C stops at once."""
+
+    def __init__(self, checkpoint: Path, accumulate: int) -> None:
+        self.checkpoint, self.accumulate, self.pressed = checkpoint, accumulate, False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        def press(signum: int, frame: Any) -> None:
+            self.pressed = True
+            signal.signal(signum, before)
+
+        try:
+            before = signal.signal(signal.SIGINT, press)
+        except ValueError:  # not the main thread: its owner handles signals
+            yield
+            return
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        learner: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        if self.pressed and (batch_idx + 1) % self.accumulate == 0:
+            trainer.save_checkpoint(self.checkpoint)
+            raise Interrupted(
+                f"Stopped and saved. Go on with --resume --out {self.checkpoint.parents[1]}"
+            )
+
+
+class MetricLines(pl.Callback):
+    """A JSON line for each epoch; a resumed run drops the lines that it will write again."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
+        if not self.path.exists():
+            return
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = [
+            x for x in lines if x.endswith("\n") and json.loads(x)["epoch"] < trainer.current_epoch
+        ]
+        self.path.write_text("".join(kept), encoding="utf-8")
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
+        values = {k: float(v) for k, v in trainer.callback_metrics.items() if k != "loss_step"}
+        values["loss"] = values.pop("loss_epoch", values.get("loss", float("nan")))
+        line = {"epoch": trainer.current_epoch, "step": trainer.global_step, **values}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def _open_run(folder: Path, config: Config, fingerprint: str, resume: bool) -> Path | None:
+    """Makes the folder, or checks that a resumed one is the same run; gives its last checkpoint."""
+    about = {"data_fingerprint": fingerprint, **config.as_dict()}
+    path = folder / SETTINGS
+    if resume:
+        if not path.exists():
+            raise ConfigError(f"{folder}: nothing to resume: no {SETTINGS} there.")
+        stored = yaml.safe_load(path.read_text(encoding="utf-8"))
+        free = ("max_epochs", "patience", "accelerator", "devices", "precision")
+        changed = [k for k, v in about.items() if stored.get(k) != v and k not in free]
+        if changed:
+            was = ", ".join(f"{k} was {stored.get(k)!r}, now {about[k]!r}" for k in changed)
+            raise ConfigError(f"{folder}: can't resume with other settings or data: {was}.")
+        return _last(folder, resume)
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(
+            f"{folder} exists and is not empty. Go on with it by --resume, or name another --out."
+        )
+    (folder / CHECKPOINTS).mkdir(parents=True)
+    path.write_text(yaml.safe_dump(about, sort_keys=False), encoding="utf-8")
+    return None
+
+
+def _last(folder: Path, resume: bool) -> Path | None:
+    path = folder / CHECKPOINTS / "last.ckpt"
+    return path if resume and path.exists() else None
+
+
+def resumed_config(folder: Path) -> Config:
+    """The settings that a run was started with."""
+    path = folder / SETTINGS
+    if not path.exists():
+        raise ConfigError(f"{folder}: nothing to resume: no {SETTINGS} there.")
+    stored = yaml.safe_load(path.read_text(encoding="utf-8"))
+    stored.pop("data_fingerprint", None)
+    return configure(settings=stored, source=str(path))
+
+
+def _trainer(
+    config: Config, folder: Path, validates: bool, stop_key: StopKey, progress_bar: bool
+) -> pl.Trainer:
+    accelerator = "gpu" if pick_device(config.accelerator).type == "cuda" else "cpu"
+    if accelerator == "gpu" and torch.cuda.device_count() < config.devices:
+        raise ConfigError(
+            f"devices={config.devices} GPUs wanted, {torch.cuda.device_count()} found. "
+            "Set accelerator=cpu or fewer devices."
+        )
+    precision = config.precision
+    if precision == "auto":
+        precision = "bf16" if accelerator == "gpu" else "32"
+    callbacks: list[pl.Callback] = [stop_key, MetricLines(folder / METRICS)]
+    if progress_bar:
+        callbacks.append(RichProgressBar(leave=False, console_kwargs={"stderr": True}))
+    if validates:
+        callbacks.append(EarlyStopping("valid_mrr", config.min_delta, config.patience, mode="max"))
+    callbacks.append(
+        ModelCheckpoint(
+            folder / CHECKPOINTS,
+            "best",
+            monitor="valid_mrr" if validates else None,
+            mode="max",
+            save_last=True,
+            enable_version_counter=False,
+        )
+    )
+    loggers: list[Logger] = [CSVLogger(folder, "logs")]
+    with suppress(ModuleNotFoundError):  # tensorboard is optional
+        loggers.append(TensorBoardLogger(folder, "tensorboard"))
+    return pl.Trainer(
+        accelerator=accelerator,
+        devices=config.devices,
+        strategy="ddp" if config.devices > 1 else "auto",
+        precision="bf16-mixed" if precision == "bf16" else "32-true",
+        max_epochs=config.max_epochs,
+        check_val_every_n_epoch=config.validate_every,
+        accumulate_grad_batches=config.accumulate,
+        gradient_clip_val=config.clip or None,
+        callbacks=callbacks,
+        logger=loggers,
+        num_sanity_val_steps=0,
+        enable_model_summary=False,
+        enable_progress_bar=progress_bar,
+        use_distributed_sampler=False,
+        log_every_n_steps=50,
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without Lightning's notices about devices, loggers and data-loader workers."""
+    loud = [logging.getLogger(n) for n in ("lightning.pytorch", "lightning.fabric")]
+    levels = [log.level for log in loud]
+    for log in loud:
+        log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="lightning")
+            yield
+    finally:
+        for log, level in zip(loud, levels, strict=True):
+            log.setLevel(level)
+
+
+def _seen(kg: KnowledgeGraph) -> torch.Tensor:
+    """Validation triples whose entities training knows."""
+    known = torch.zeros(kg.n_entities, dtype=torch.bool)
+    known[kg.train[:, [0, 2]].long()] = True
+    return kg.valid[known[kg.valid[:, [0, 2]].long()].all(1)]
+
+
+def _headline(found: dict[str, Any]) -> dict[str, Any]:
+    keys = ("split", "test_set", "protocol", "mrr", "hits_at_1", "hits_at_10")
+    return {k: round(v, 4) if isinstance(v, float) else v for k, v in found.items() if k in keys}
+
+
+def _best_score(trainer: pl.Trainer) -> float | None:
+    score = trainer.checkpoint_callback.best_model_score if trainer.checkpoint_callback else None  # type: ignore[attr-defined]
+    return None if score is None else float(score)

@@ -1,0 +1,228 @@
+"""Training: the Lightning module and the batches. Every draw is a hash of (seed, epoch, batch)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor
+
+from pathe.builder import BATCHES, STEP, VALIDATION, build_describer, derived_seed
+from pathe.config import Config
+from pathe.errors import ConfigError, TrainingError
+from pathe.evaluation import evaluate_links, evaluate_relations
+from pathe.graph import Graph
+from pathe.known import KnownTriples, index_triples
+from pathe.losses import class_weights, link_loss, relation_loss
+from pathe.machine import free_memory, pick_device
+from pathe.model import PathE, Side
+from pathe.negatives import corrupt, is_known, shared
+from pathe.randomness import keyed
+
+SIDES: tuple[Side, Side] = ("tail", "head")
+
+
+def check_fits(config: Config, n_entities: int, n_triples: int) -> None:
+    """Refuses settings whose step can't fit into the memory there is, before it starts."""
+    batch = min(config.batch_size, n_triples)
+    n_encoded = 2 * batch
+    if config.task != "relation":
+        n_encoded += {
+            "each": 2 * batch * config.negatives,
+            "shared": 2 * config.negatives,
+            "all": n_entities,
+        }[config.negative_sampling]
+    n_paths = min(n_encoded, n_entities) * config.n_paths
+    width = (4 if config.path_form == "joined" else 2) * config.max_hops + 1
+    inner = (config.layers - 1) * (12 * config.dim + 2 * config.feedforward)
+    n_floats = n_paths * width * (4 * config.dim + inner)
+    n_floats += n_paths * (8 * config.dim + 2 * config.feedforward)
+    free = free_memory(pick_device(config.accelerator))
+    if 4 * n_floats > free:
+        raise ConfigError(
+            f"A step would describe up to {n_paths:,} paths of {width} tokens and take about "
+            f"{4 * n_floats / 2**30:.1f} GiB; {free / 2**30:.1f} GiB are free. Lower batch_size "
+            f"({config.batch_size}), n_paths ({config.n_paths}), max_hops ({config.max_hops}) or "
+            "negatives, or set negative_sampling=shared."
+        )
+
+
+class Batches:
+    """Ids of training triples in batches, shuffled anew each epoch; knows where it stands.
+
+    A batch is cut into equal shares for `world` processes; its state lets Lightning resume within
+    an epoch.
+    """
+
+    def __init__(self, n_triples: int, batch_size: int, seed: int, rank: int = 0, world: int = 1):
+        self.n_triples, self.batch_size, self.seed = n_triples, batch_size, seed
+        self.rank, self.world = rank, world
+        self.epoch, self.done = 0, 0
+
+    def __len__(self) -> int:
+        return -(-self.n_triples // self.batch_size)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if self.done >= len(self):
+            self.epoch, self.done = self.epoch + 1, 0
+        order = keyed(self.seed, BATCHES, self.epoch, torch.arange(self.n_triples)).argsort()
+        while self.done < len(self):
+            batch = order[self.done * self.batch_size :][: self.batch_size]
+            self.done += 1
+            share = batch[self.rank :: self.world]
+            yield share if len(share) else batch[:1]  # no process may sit a step out
+
+    def state_dict(self) -> dict[str, int]:
+        return {"epoch": self.epoch, "done": self.done}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.epoch, self.done = state["epoch"], state["done"]
+
+
+class PathELearner(pl.LightningModule):
+    """One training step: describe each distinct entity once, score positives and negatives."""
+
+    def __init__(
+        self, model: PathE, config: Config, graph: Graph, train_M3: Tensor, valid_M3: Tensor
+    ) -> None:
+        super().__init__()
+        self.model, self.config = model, config
+        self.graph, self.train_M3, self.valid_M3 = graph, train_M3.long(), valid_M3.long()
+
+    def setup(self, stage: str) -> None:
+        """Puts graph, indices and triples on the device that trains; nothing moves after that."""
+        device = self.device
+        config, graph = self.config, self.graph.to(device)
+        n_entities, n_relations = graph.n_entities, graph.n_relations
+        self.train_M3, self.valid_M3 = self.train_M3.to(device), self.valid_M3.to(device)
+        self.describe = build_describer(
+            config, graph, config.n_paths, hold_out=config.hold_out_batch
+        )
+        self.valid_describe = build_describer(config, graph, config.eval_paths)
+        self.known = index_triples(self.train_M3, n_entities, n_relations)
+        known_M3 = torch.cat([self.train_M3, self.valid_M3])
+        self.known_valid: KnownTriples = index_triples(known_M3, n_entities, n_relations)
+        degrees_E = graph.outgoing.degrees_E + graph.incoming.degrees_E
+        self.pool_C = degrees_E.nonzero().squeeze(1)  # entities that training knows
+        counts_R = torch.bincount(self.train_M3[:, 1], minlength=n_relations).float()
+        self.weights_R = class_weights(counts_R) if config.class_weights else None
+
+    def train_dataloader(self) -> Batches:
+        world, rank = self.trainer.world_size, self.trainer.global_rank
+        return Batches(len(self.train_M3), self.config.batch_size, self.config.seed, rank, world)
+
+    def val_dataloader(self) -> list[int]:
+        return [0] if len(self.valid_M3) else []  # one step validates everything
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.model.parameters(), lr=self.config.learning_rate)
+
+    def training_step(self, ids_B: Tensor, batch_idx: int) -> Tensor:
+        seed = derived_seed(self.config.seed, STEP, self.current_epoch, batch_idx, self.global_rank)
+        torch.manual_seed(seed)  # dropout
+        losses = self.losses(ids_B.to(self.device), seed)
+        loss = sum(losses.values(), start=torch.zeros((), device=self.device))
+        if not torch.isfinite(loss):
+            raise TrainingError(
+                f"The loss became {loss.item()} in epoch {self.current_epoch}, batch {batch_idx}. "
+                f"Lower learning_rate ({self.config.learning_rate}), set clip, or use "
+                "contexts=log1p; the checkpoints of earlier epochs are kept."
+            )
+        self.log(
+            "loss", loss.detach(), prog_bar=True, on_step=True, on_epoch=True, batch_size=len(ids_B)
+        )
+        return loss
+
+    def losses(self, ids_B: Tensor, seed: int) -> dict[str, Tensor]:
+        """The weighted loss of each task on a batch of training triples."""
+        config = self.config
+        triples_B3 = self.train_M3[ids_B]
+        asks = self._answers(triples_B3, seed) if config.task != "relation" else {}
+        wanted = [
+            triples_B3[:, 0],
+            triples_B3[:, 2],
+            *(pick.flatten() for pick, _ in asks.values()),
+        ]
+        entities_U, row_of = torch.cat(wanted).unique(return_inverse=True)
+        held_out_ids = ids_B if config.hold_out_batch else None
+        z_U = self.model.encode(self.describe.batch(entities_U, seed, held_out_ids))
+        rows = row_of.split([len(w) for w in wanted])
+        heads, tails = z_U[rows[0]], z_U[rows[1]]
+        relations_B = triples_B3[:, 1]
+        weight = {"link": 1.0, "relation": 0.0, "multi": config.link_weight}[config.task]
+        found = {}
+        if asks:
+            positive_B = self.model.link_scores(heads, relations_B, tails)
+            total = torch.zeros_like(positive_B[0])
+            for (side, (pick, mask_BN)), row in zip(asks.items(), rows[2:], strict=True):
+                fixed = heads if side == "tail" else tails
+                if pick.dim() == 1:  # one set for the whole batch
+                    negative_BN = self.model.candidate_scores(fixed, relations_B, z_U[row], side)
+                else:
+                    negative_BN = self.model.candidate_scores(
+                        fixed, relations_B, z_U, side, row.view_as(pick)
+                    )
+                total = total + link_loss(
+                    config.loss,
+                    positive_B.float(),
+                    negative_BN.float(),
+                    mask_BN,
+                    label_smoothing=config.label_smoothing,
+                    margin=config.margin,
+                    temperature=config.temperature,
+                )
+            found["link"] = weight * total / len(asks)
+        if config.task != "link":
+            scores_BR = self.model.relation_scores(heads, tails)
+            found["relation"] = (1 - weight) * relation_loss(
+                scores_BR.float(),
+                relations_B,
+                label_smoothing=config.label_smoothing,
+                class_weights_R=self.weights_R,
+            )
+        return found
+
+    def _answers(self, triples_B3: Tensor, seed: int) -> dict[Side, tuple[Tensor, Tensor]]:
+        """For each side the wrong answers (N for the batch, or B x N) and which of them count."""
+        n = self.config.negatives
+        match self.config.negative_sampling:
+            case "each":
+                return {
+                    side: corrupt(self.known, triples_B3, side, self.pool_C, n, seed=seed)
+                    for side in SIDES
+                }
+            case "shared":
+                picks = {side: shared(self.pool_C, n, side, seed=seed) for side in SIDES}
+            case "all":
+                picks = dict.fromkeys(SIDES, self.pool_C)
+        return {
+            side: (pick, ~is_known(self.known, triples_B3, side, pick))
+            for side, pick in picks.items()
+        }
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        config = self.config
+        seed = derived_seed(config.seed, VALIDATION)
+        known, describe = self.known_valid, self.valid_describe
+        found = {}
+        if config.task != "relation":
+            found["link"] = evaluate_links(
+                self.model,
+                describe,
+                self.valid_M3,
+                known,
+                n_negatives=config.valid_negatives,
+                seed=seed,
+            )
+        if config.task != "link":
+            found["relation"] = evaluate_relations(
+                self.model, describe, self.valid_M3, known, seed=seed
+            )
+        mean = sum(f["mrr"] for f in found.values()) / len(found)
+        self.log("valid_mrr", mean, prog_bar=True, batch_size=1)
+        for task, metrics in found.items():
+            for name, value in metrics.items():
+                if isinstance(value, float):
+                    self.log(f"valid_{task}_{name}", value, batch_size=1)

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from pathe.artifact import Artifact, load_model, save_model
+from pathe.builder import build_model
+from pathe.config import configure
+from pathe.errors import ModelError
+from pathe.triples import Vocabulary
+
+NAMES = ["born in", "größer als", 'says "hi"', "日本"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    config = configure(settings={"dim": 8, "feedforward": 8, "aggregator": "mean"})
+    relations = Vocabulary(NAMES, kind="relation")
+    save_model(
+        tmp_path / "model", Artifact(build_model(config, 4), config, relations), {"mrr": 0.5}
+    )
+    return tmp_path / "model"
+
+
+def test_a_model_comes_back_as_it_was(folder):
+    artifact = load_model(folder)
+    config = artifact.config
+    assert config == configure(settings={"dim": 8, "feedforward": 8, "aggregator": "mean"})
+    assert list(artifact.relations) == sorted(NAMES, key=str.encode)
+    first = build_model(config, 4).state_dict()
+    for name, tensor in artifact.model.state_dict().items():
+        assert torch.equal(tensor, first[name])
+    assert "mrr | 0.5" in (folder / "README.md").read_text()
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "README.md", "config.json", "model.safetensors", "relations.json",
+    ]  # fmt: skip
+    assert load_model(folder.parent).config == config  # a run holds a model
+
+
+def test_saving_again_replaces_the_folder_and_leaves_nothing_behind(folder):
+    artifact = load_model(folder)
+    (folder / "stale.txt").write_text("old")
+    save_model(folder, artifact)
+    assert not (folder / "stale.txt").exists()
+    assert [p.name for p in folder.parent.iterdir()] == ["model"]
+
+
+def test_a_failed_save_keeps_the_old_model(folder, monkeypatch):
+    artifact = load_model(folder)
+    monkeypatch.setattr("pathe.artifact._card", lambda *a: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        save_model(folder, artifact)
+    load_model(folder)
+    assert [p.name for p in folder.parent.iterdir()] == ["model"]
+
+
+def spoil_weights(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def flip_a_bit(folder):
+    path = folder / "model.safetensors"
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+
+
+def change_config(folder, **changes):
+    about = json.loads((folder / "config.json").read_text())
+    about["config"] |= changes.pop("config", {})
+    (folder / "config.json").write_text(json.dumps(about | changes))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (spoil_weights, "truncated or altered"),
+        (flip_a_bit, "truncated or altered"),
+        (lambda f: (f / "model.safetensors").unlink(), "No such file"),
+        (lambda f: (f / "relations.json").unlink(), "No such file"),
+        (lambda f: (f / "relations.json").write_text("[1"), "not valid JSON"),
+        (lambda f: (f / "relations.json").write_text('["a"]'), "expected 4 names"),
+        (lambda f: (f / "config.json").write_text("{}"), "not written by PathE"),
+        (lambda f: (f / "config.json").unlink(), "not a model folder"),
+        (lambda f: change_config(f, format=99), "format 99"),
+        (lambda f: change_config(f, config={"dim": 16}), "doesn't fit"),
+    ],
+)
+def test_a_spoilt_folder_is_refused_in_words(folder, spoil, words):
+    spoil(folder)
+    with pytest.raises(ModelError, match=words):
+        load_model(folder)
+
+
+def test_no_folder_is_no_model(tmp_path):
+    with pytest.raises(ModelError, match="pathe train"):
+        load_model(tmp_path)

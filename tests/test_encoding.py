@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import torch
+from graphs import graph_of, triple_lists
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pathe.encoding import context_slots, describer
+from pathe.model import Bag
+
+SETTINGS = {"n_paths": 2, "max_hops": 3, "form": "single", "positions": "focused"}
+
+
+def dense(bag: Bag, n_relations: int) -> torch.Tensor:
+    sizes = bag.offsets_V1.diff()
+    rows = torch.arange(len(sizes)).repeat_interleave(sizes)
+    table = torch.zeros(len(sizes), n_relations)
+    return table.index_put_((rows, bag.relations_P), bag.counts_P, accumulate=True)
+
+
+@settings(max_examples=40, deadline=None)
+@given(triple_lists(), st.data())
+def test_held_out_triples_vanish_from_contexts_and_paths(data, more):
+    """The description without some triples is the one of the graph that never had them."""
+    rows, n_entities, n_relations = data
+    if not rows:
+        return
+    ids = torch.tensor(sorted(more.draw(st.sets(st.integers(0, len(rows) - 1), min_size=1))))
+    rest = [row for i, row in enumerate(rows) if i not in ids.tolist()]
+    entities = torch.arange(n_entities)
+    whole = describer(graph_of(rows, n_entities, n_relations), **SETTINGS, hold_out=True)
+    batch = whole.batch(entities, 5, held_out_ids=ids)
+    without = describer(graph_of(rest, n_entities, n_relations), **SETTINGS).batch(entities, 5)
+    for ours, theirs in ((batch.incoming, without.incoming), (batch.outgoing, without.outgoing)):
+        assert torch.equal(dense(ours, n_relations), dense(theirs, n_relations))
+    edges = set(rest)
+    paths = whole.paths(entities, 5, ids)
+    for u in range(n_entities):
+        for tokens, mask, incoming in zip(
+            paths.tokens_UKT[u], paths.mask_UKT[u], paths.incoming_UK[u], strict=True
+        ):
+            real = tokens[mask].tolist()
+            for i in range(0, len(real) - 2, 2):
+                h, r, t = real[i : i + 3]
+                assert ((t, r, h) if incoming else (h, r, t)) in edges
+
+
+def test_context_slots_point_at_the_entry_that_counts_each_triple():
+    rows = [(0, 0, 1), (0, 0, 2), (0, 1, 1), (2, 0, 1)]
+    graph = graph_of(rows)
+    slots = context_slots(graph)
+    for i, (_, r, _) in enumerate(sorted(rows)):
+        assert graph.out_contexts.relations_P[slots.outgoing_M[i]] == r
+        assert graph.in_contexts.relations_P[slots.incoming_M[i]] == r
+    assert torch.equal(torch.bincount(slots.outgoing_M).int(), graph.out_contexts.counts_P)
+    assert torch.equal(torch.bincount(slots.incoming_M).int(), graph.in_contexts.counts_P)
+
+
+def test_a_small_batch_projects_only_the_entities_on_its_paths():
+    """The table of a few entities' paths is theirs alone, and gives the same tokens."""
+    rows = [(i, 0, i + 1) for i in range(500)]
+    how = describer(graph_of(rows), **SETTINGS)
+    few = how.batch(torch.tensor([3, 400]), 0)
+    n_nodes = len(few.outgoing.offsets_V1) - 1
+    assert n_nodes < 20
+    assert int(few.tokens_UKT.max()) <= n_nodes  # one relation, right behind the nodes
+    assert dense(few.outgoing, 1).sum() <= n_nodes
+
+
+def test_mined_paths_serve_more_asked_than_there_are():
+    how = describer(graph_of([(0, 0, 1)]), **{**SETTINGS, "n_paths": 9}, n_mined=3)
+    assert how.batch(torch.tensor([0, 1]), 0).tokens_UKT.shape[:2] == (2, 9)

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from graphs import knowledge_graph, toy
+from torch import nn
+
+from pathe.artifact import Artifact
+from pathe.builder import build_describer, build_model
+from pathe.config import configure
+from pathe.encoding import encode
+from pathe.errors import ConfigError, DataError
+from pathe.evaluation import (
+    evaluate,
+    evaluate_links,
+    per_relation,
+    rank_links,
+    read_protocol,
+)
+from pathe.graph import build_graph
+from pathe.known import index_triples
+from pathe.ranking import metrics, rank
+
+SETTINGS = {"dim": 8, "heads": 2, "feedforward": 8, "n_paths": 2, "max_hops": 3}
+
+
+def parts(kg, **more):
+    config = configure(settings=SETTINGS | more)
+    model = build_model(config, kg.n_relations).eval()
+    for p in model.parameters():
+        nn.init.normal_(p, std=0.4, generator=torch.Generator().manual_seed(1))
+    graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
+    known = index_triples(torch.cat([kg.train, kg.valid, kg.test]), kg.n_entities, kg.n_relations)
+    return Artifact(model, config, kg.relations), build_describer(config, graph, 2), known
+
+
+@pytest.mark.parametrize("side", ["head", "tail"])
+@pytest.mark.parametrize("aggregator", ["mean", "transformer-joint"])
+def test_chunks_change_nothing_and_a_plain_loop_agrees(side, aggregator):
+    kg = toy()
+    artifact, describe, known = parts(kg, aggregator=aggregator)
+    z = encode(artifact.model, describe, torch.arange(kg.n_entities), seed=0)
+    whole = rank_links(artifact.model, z, kg.test, side, known)
+    for budget in (1, 5_000, 60_000):
+        again = rank_links(artifact.model, z, kg.test, side, known, budget=budget)
+        assert torch.equal(again.realistic_B, whole.realistic_B)
+        assert torch.equal(again.candidates_B, whole.candidates_B)
+    facts = {tuple(x) for x in torch.cat([kg.train, kg.valid, kg.test]).tolist()}
+    for i, (h, r, t) in enumerate(kg.test.tolist()):
+        true = h if side == "head" else t
+        better = ties = 0
+        own = None
+        answers = []
+        for e in range(kg.n_entities):
+            fact = (e, r, t) if side == "head" else (h, r, e)
+            if fact in facts and e != true:
+                continue
+            pair = artifact.model.link_scores(z[[fact[0]]], torch.tensor([r]), z[[fact[2]]])
+            answers.append((e, float(pair.detach())))
+        own = dict(answers)[true]
+        better = sum(s > own + 1e-6 for e, s in answers if e != true)
+        ties = sum(abs(s - own) <= 1e-6 for e, s in answers if e != true)
+        assert whole.optimistic_B[i] - 1 <= better + ties
+        assert abs(float(whole.realistic_B[i]) - (1 + better + ties / 2)) <= max(ties, 0.01)
+        assert whole.candidates_B[i] == len(answers)
+
+
+def test_filters_know_every_split_and_both_sides():
+    kg = knowledge_graph([(0, 0, 1), (0, 0, 2), (3, 0, 4)], [(0, 0, 3)], [(0, 0, 4)])
+    artifact, describe, known = parts(kg)
+    found = evaluate_links(artifact.model, describe, kg.test, known)
+    assert found["tail"]["count"] == found["head"]["count"] == 1
+    z = encode(artifact.model, describe, torch.arange(5), seed=0)
+    assert rank_links(artifact.model, z, kg.test, "tail", known).candidates_B.tolist() == [2]
+    assert rank_links(artifact.model, z, kg.test, "head", known).candidates_B.tolist() == [4]
+
+
+def test_seen_and_all_test_sets():
+    kg = knowledge_graph([(0, 0, 1), (1, 1, 2), (2, 0, 0)], [(0, 0, 2)], [(0, 1, 2), (0, 1, 3)])
+    artifact, _, _ = parts(kg)
+    assert evaluate(artifact, kg)["n_triples"] == 1
+    assert evaluate(artifact, kg, test_set="all")["n_triples"] == 2
+    only_new = knowledge_graph([(0, 0, 1), (0, 1, 1)], [], [(0, 1, 2)])
+    with pytest.raises(DataError, match="no test triples"):
+        evaluate(parts(only_new)[0], only_new)
+
+
+def test_sampled_ranking_has_n_rivals_and_is_seeded():
+    kg = toy()
+    artifact, _, _ = parts(kg)
+    first = evaluate(artifact, kg, protocol="sampled:20")
+    assert first == evaluate(artifact, kg, protocol="sampled:20")
+    assert first["n_candidates"] == 20
+    assert first["mean_rank"] <= 21
+    full = evaluate(artifact, kg)
+    assert full["n_candidates"] == kg.n_entities
+    assert full["count"] == 2 * full["n_triples"] == full["head"]["count"] * 2
+
+
+def test_relation_ranking_leaves_out_other_true_relations():
+    kg = knowledge_graph([(0, 0, 1), (0, 1, 1), (1, 2, 0)], [], [(0, 2, 1)])
+    artifact, _, _ = parts(kg, task="relation")
+    found = evaluate(artifact, kg)
+    assert found["mrr"] == 1  # relations 0 and 1 of the pair are known: nothing is left to rank by
+    assert found["task"] == "relation"
+    assert "head" not in found
+
+
+def test_a_model_of_both_tasks_reports_both():
+    kg = toy()
+    artifact, _, _ = parts(kg, task="multi")
+    found = evaluate(artifact, kg)
+    assert 0 < found["mrr"] < 1
+    assert 0 < found["relation"]["mrr"] <= 1
+    assert evaluate(artifact, kg, task="relation")["mrr"] == found["relation"]["mrr"]
+    with pytest.raises(ConfigError, match="trained for task link"):
+        evaluate(parts(kg)[0], kg, task="relation")
+
+
+def test_results_by_relation_add_up():
+    scores, true = torch.randn(9, 5), torch.randint(5, (9,))
+    ranks = rank(scores, true)
+    relations = torch.tensor([0, 0, 1, 1, 1, 2, 2, 2, 2])
+    rows = per_relation([ranks], relations, ["a", "b", "c"])
+    assert [(r["relation"], r["triples"]) for r in rows] == [("c", 4), ("b", 3), ("a", 2)]
+    total = sum(r["mrr"] * r["triples"] for r in rows) / 9
+    assert total == pytest.approx(metrics(ranks)["mrr"])
+
+
+@pytest.mark.parametrize("protocol", ["", "all", "sampled", "sampled:0", "sampled:x", "full:3"])
+def test_a_misspelt_protocol_is_refused(protocol):
+    with pytest.raises(ConfigError, match="sampled:50"):
+        read_protocol(protocol)

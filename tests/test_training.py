@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+from itertools import chain
+from random import Random
+
+import pytest
+import torch
+from graphs import knowledge_graph, toy
+
+from pathe import runs
+from pathe.artifact import load_model
+from pathe.builder import build_model
+from pathe.config import Config, configure
+from pathe.errors import ConfigError, Interrupted, TrainingError
+from pathe.evaluation import evaluate, evaluate_links, evaluate_relations
+from pathe.graph import build_graph
+from pathe.model import count_parameters
+from pathe.training import Batches, PathELearner, check_fits
+
+SMALL = {"dim": 16, "feedforward": 16, "n_paths": 2, "max_hops": 3, "aggregator": "mean",
+         "batch_size": 40, "negatives": 8, "max_epochs": 4, "learning_rate": 0.01,
+         "accelerator": "cpu", "hold_out_batch": False}  # fmt: skip
+
+
+def train(kg, folder, resume=False, **settings):
+    config = configure(settings=SMALL | settings)
+    return runs.train(kg, config, folder, resume=resume, progress_bar=False)
+
+
+def learner(kg, **settings) -> PathELearner:
+    config = configure(settings=SMALL | settings)
+    graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
+    made = PathELearner(build_model(config, kg.n_relations), config, graph, kg.train, kg.valid)
+    made.setup("fit")
+    return made
+
+
+def weights(folder) -> dict[str, torch.Tensor]:
+    return load_model(folder).model.state_dict()
+
+
+def test_batches_cover_every_triple_once_an_epoch_and_resume_within_it():
+    batches = Batches(10, 4, seed=0)
+    first, second = ([b.tolist() for b in batches] for _ in range(2))
+    assert [len(b) for b in first] == [4, 4, 2] == [len(b) for b in second]
+    assert sorted(chain(*first)) == sorted(chain(*second)) == list(range(10))
+    assert first != second
+    half = Batches(10, 4, seed=0)
+    iterator = iter(half)
+    next(iterator)
+    again = Batches(10, 4, seed=0)
+    again.load_state_dict(half.state_dict())
+    assert [b.tolist() for b in again] == first[1:]
+    assert [b.tolist() for b in again] == second
+
+
+def test_processes_share_a_batch():
+    shares = [[b.tolist() for b in Batches(10, 4, 0, rank, 2)] for rank in (0, 1)]
+    whole = [b.tolist() for b in Batches(10, 4, 0)]
+    assert [sorted(a + b) for a, b in zip(*shares, strict=True)] == [sorted(b) for b in whole]
+
+
+@pytest.mark.parametrize("task", ["link", "relation", "multi"])
+@pytest.mark.parametrize("sampling", ["each", "shared", "all"])
+@pytest.mark.parametrize("hold_out", [True, False])
+def test_every_kind_of_step_learns(task, sampling, hold_out):
+    made = learner(toy(), task=task, negative_sampling=sampling, hold_out_batch=hold_out)
+    ids = torch.arange(30)
+    optimizer = made.configure_optimizers()
+    losses = []
+    for step in range(12):
+        loss = sum(made.losses(ids, 7).values())
+        losses.append(float(loss.detach()))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        assert step or all(p.grad is not None for p in made.model.parameters())
+    assert losses[-1] < losses[0]
+
+
+def test_all_entities_softmax_is_the_limit_of_own_negatives():
+    """Against every entity but the known answers, however they are listed."""
+    made = learner(toy(), negative_sampling="all", dropout=0.0, context_dropout=0.0)
+    ids = torch.arange(5)
+    found = made.losses(ids, 3)["link"]
+    z = made.model.encode(made.describe.batch(torch.arange(60), 3))
+    facts = {tuple(x) for x in made.train_M3.tolist()}
+    total = 0.0
+    for h, r, t in made.train_M3[ids].tolist():
+        for side in ("tail", "head"):
+            answers = [t if side == "tail" else h]
+            answers += [
+                e for e in made.pool_C.tolist()
+                if ((h, r, e) if side == "tail" else (e, r, t)) not in facts
+            ]  # fmt: skip
+            heads, tails = (
+                ([h] * len(answers), answers) if side == "tail" else (answers, [t] * len(answers))
+            )
+            scores = made.model.link_scores(z[heads], torch.full((len(answers),), r), z[tails])
+            total += float((scores.logsumexp(0) - scores[0]).detach())
+    assert float(found.detach()) == pytest.approx(total / 10, rel=1e-4)
+
+
+def test_nothing_of_valid_or_test_reaches_training():
+    """Planted validation and test edges between known entities leave every step as it was."""
+    clean = toy()
+    plants = [(0, 2, 30), (10, 0, 40)]
+    planted = knowledge_graph(
+        clean.train.tolist(),
+        clean.valid.tolist() + plants[:1],
+        clean.test.tolist() + plants[1:],
+    )
+    one, two = learner(clean), learner(planted)
+    ids = torch.arange(40)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        first = one.losses(ids, seed)["link"]
+        torch.manual_seed(seed)
+        assert torch.equal(first, two.losses(ids, seed)["link"])
+    h, r, t = torch.tensor(plants).unbind(1)
+    assert not two.known.contains(h, r, t).any()
+    assert two.known_valid.contains(h, r, t).tolist() == [True, False]
+    assert two.describe.graph.n_triples == len(clean.train)
+
+
+def test_entities_that_training_does_not_know_are_no_negatives():
+    clean = toy()
+    kg = knowledge_graph(clean.train.tolist(), clean.valid.tolist(), [(0, 0, 70)])
+    made = learner(kg)
+    assert made.pool_C.max() < 60
+    for pick, _ in made._answers(made.train_M3[:40], 0).values():
+        assert pick.max() < 60
+
+
+def test_twenty_triples_are_learnt_by_heart():
+    random = Random(1)
+    rows: set[tuple[int, int, int]] = set()
+    while len(rows) < 20:
+        rows.add((random.randrange(12), random.randrange(5), random.randrange(12)))
+    kg = knowledge_graph(rows)
+    made = learner(kg, task="multi", negative_sampling="all", dropout=0.0, context_dropout=0.0,
+                   dim=32, n_paths=6, path_source="mined")  # fmt: skip
+    optimizer = made.configure_optimizers()
+    for step in range(300):
+        optimizer.zero_grad()
+        sum(made.losses(torch.arange(20), step).values()).backward()
+        optimizer.step()
+    assert evaluate_links(made.model, made.describe, kg.train, made.known)["mrr"] == 1
+    assert evaluate_relations(made.model, made.describe, kg.train, made.known)["mrr"] == 1
+
+
+def test_a_run_is_a_folder_and_its_model_gives_the_result_back(tmp_path):
+    kg, folder = toy(), tmp_path / "run"
+    result = train(kg, folder, task="multi")
+    stored = json.loads((folder / "result.json").read_text())
+    assert stored == json.loads(json.dumps(result))
+    again = evaluate(load_model(folder), kg)
+    assert {k: stored[k] for k in again} == json.loads(json.dumps(again))
+    for key in ("fingerprint", "commit", "parameters", "train_seconds", "peak_memory_bytes",
+                "protocol", "config", "device", "effi", "epochs", "best_valid_mrr"):  # fmt: skip
+        assert key in stored
+    assert stored["fingerprint"] == kg.fingerprint()
+    assert stored["parameters"] == count_parameters(load_model(folder).model)
+    lines = runs.read_metrics(folder)
+    assert [line["epoch"] for line in lines] == list(range(4))
+    assert all({"loss", "valid_mrr"} <= line.keys() for line in lines)
+    assert (folder / "report.png").read_bytes()[:4] == b"\x89PNG"
+    for name in ("best.ckpt", "last.ckpt"):
+        assert (folder / "checkpoints" / name).is_file()
+    assert list((folder / "logs").rglob("metrics.csv"))
+    assert list((folder / "tensorboard").rglob("events*"))
+    with pytest.raises(ConfigError, match="--resume"):
+        train(kg, folder, task="multi")
+
+
+class PressAt:
+    """Presses Ctrl-C in the middle of an epoch."""
+
+    def __init__(self, learner_class, at: int):
+        self.step, self.at, self.count = learner_class.training_step, at, 0
+
+    def __call__(self, learner, ids, batch_idx):
+        self.count += 1
+        if self.count == self.at:
+            os.kill(os.getpid(), signal.SIGINT)
+        return self.step(learner, ids, batch_idx)
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(
+    tmp_path, monkeypatch, accumulate
+):
+    kg = toy()
+    settings = {"accumulate": accumulate, "task": "multi", "hold_out_batch": True}
+    straight = train(kg, tmp_path / "straight", **settings)
+    press = PressAt(PathELearner, at=6)  # an epoch has 4 batches
+    monkeypatch.setattr(PathELearner, "training_step", lambda *args: press(*args))
+    with pytest.raises(Interrupted, match="--resume"):
+        train(kg, tmp_path / "broken", **settings)
+    assert not (tmp_path / "broken" / "result.json").exists()
+    monkeypatch.undo()
+    resumed = train(kg, tmp_path / "broken", resume=True, **settings)
+    for name, tensor in weights(tmp_path / "straight").items():
+        assert torch.equal(tensor, weights(tmp_path / "broken")[name]), name
+    keys = ("mrr", "hits_at_10", "epochs", "best_valid_mrr", "relation")
+    assert {k: straight[k] for k in keys} == {k: resumed[k] for k in keys}
+    lines = [runs.read_metrics(tmp_path / name) for name in ("straight", "broken")]
+    assert [x["valid_mrr"] for x in lines[0]] == [x["valid_mrr"] for x in lines[1]]
+
+
+def test_resuming_with_other_settings_or_data_is_refused(tmp_path):
+    kg = toy()
+    train(kg, tmp_path / "run", max_epochs=1)
+    with pytest.raises(ConfigError, match="dim was 16, now 8"):
+        train(kg, tmp_path / "run", resume=True, dim=8)
+    other = knowledge_graph(kg.train.tolist()[1:], kg.valid.tolist(), kg.test.tolist())
+    with pytest.raises(ConfigError, match="data_fingerprint"):
+        train(other, tmp_path / "run", resume=True, max_epochs=1)
+    with pytest.raises(ConfigError, match="nothing to resume"):
+        train(kg, tmp_path / "none", resume=True)
+    longer = train(kg, tmp_path / "run", resume=True, max_epochs=2)
+    assert longer["epochs"] == 2
+
+
+def test_early_stopping_keeps_the_best(tmp_path):
+    result = train(toy(), tmp_path / "run", max_epochs=60, patience=2, learning_rate=0.05)
+    scores = [line["valid_mrr"] for line in runs.read_metrics(tmp_path / "run")]
+    assert len(scores) < 60
+    assert len(scores) == scores.index(max(scores)) + 3
+    assert result["best_valid_mrr"] == pytest.approx(max(scores))
+
+
+def test_a_graph_without_validation_trains_to_the_end(tmp_path):
+    said = []
+    kg = knowledge_graph(toy().train.tolist())
+    config = configure(settings=SMALL | {"max_epochs": 2})
+    result = runs.train(kg, config, tmp_path / "run", say=said.append, progress_bar=False)
+    assert result["epochs"] == 2
+    assert "mrr" not in result
+    assert any("no early stopping" in text for text in said)
+    load_model(tmp_path / "run")
+
+
+def test_odd_graphs_train(tmp_path):
+    one_relation = knowledge_graph([(i, 0, i + 1) for i in range(20)], [(0, 0, 5)], [(1, 0, 6)])
+    train(one_relation, tmp_path / "one", max_epochs=1)
+    with pytest.raises(ConfigError, match="two relations"):
+        train(one_relation, tmp_path / "no", task="relation")
+    isolated = knowledge_graph([(0, 0, 1), (2, 1, 3)], [(0, 1, 1)], [(9, 0, 1), (0, 1, 3)])
+    assert train(isolated, tmp_path / "iso", max_epochs=1, path_source="mined")["n_triples"] == 1
+
+
+def test_a_loss_that_is_no_number_stops_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        PathELearner,
+        "losses",
+        lambda self, *a: {"link": next(self.model.parameters()).sum() * float("nan")},
+    )
+    with pytest.raises(TrainingError, match="learning_rate"):
+        train(toy(), tmp_path / "run")
+
+
+def test_a_step_that_cannot_fit_is_refused_before_it_starts(monkeypatch):
+    monkeypatch.setattr("pathe.training.free_memory", lambda device: 4 * 2**30)
+    check_fits(Config(), 14_541, 1000)
+    with pytest.raises(ConfigError, match="batch_size"):
+        check_fits(configure(settings={"layers": 2, "n_paths": 64}), 1_000_000, 100_000)
+
+
+def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path, monkeypatch):
+    kg = toy()
+    train(kg, tmp_path / "run", max_epochs=1)
+    last = tmp_path / "run" / "checkpoints" / "last.ckpt"
+    before = last.read_bytes()
+
+    def full(*args, **kwargs):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("torch.save", full)
+    with pytest.raises(OSError, match="No space"):
+        train(kg, tmp_path / "run", resume=True, max_epochs=3)
+    assert last.read_bytes() == before
+    monkeypatch.undo()
+    assert train(kg, tmp_path / "run", resume=True, max_epochs=3)["epochs"] == 3
