@@ -16,9 +16,15 @@ setup: .venv/ready  ## create .venv with everything pinned in constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
 	@touch $@
 
-demo: setup  ## the main job on a small graph that needs no download
-	$(BIN)/pathe analyze umls
-	$(BIN)/pathe paths umls --entity virus --entity enzyme -n 3 --max-hops 4
+demo: setup  ## analyse, train, evaluate and predict on a small graph that needs no download
+	$(BIN)/pathe paths umls --entity virus -n 2 --max-hops 3
+	@rm -rf runs/demo
+	$(BIN)/pathe train umls --preset tiny --out runs/demo
+	$(BIN)/pathe evaluate runs/demo --data umls --protocol sampled:50
+	$(BIN)/pathe predict runs/demo --data umls --head virus --relation causes -k 5
+	$(BIN)/pathe predict runs/demo --data umls --head enzyme --tail cell -k 3
+	@$(BIN)/python -c 'import json, sys; mrr = json.load(open("runs/demo/result.json"))["mrr"]; \
+	print(f"test MRR {mrr:.3f}: " + ("fine" if mrr > 0.75 else "expected above .75")); sys.exit(mrr <= 0.75)'
 
 test: setup  ## run the tests
 	$(BIN)/python -m pytest

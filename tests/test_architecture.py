@@ -17,7 +17,8 @@ ORDER = [
     "errors", "files", "randomness", "config", "columns", "delimited", "readers", "triples",
     "openke", "named", "datasets", "machine", "graph", "known", "walks_cpu", "walks_gpu", "walks",
     "paths", "model", "losses", "negatives", "encoding", "builder", "artifact", "ranking",
-    "evaluation", "training", "analysis", "plots", "runs", "show", "options", "cli",
+    "evaluation", "predict", "training", "analysis", "plots", "runs", "show", "options",
+    "commands_graph", "commands_model", "cli",
 ]  # fmt: skip
 
 

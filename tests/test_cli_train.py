@@ -42,7 +42,7 @@ def test_evaluate_takes_protocols_splits_and_tables(place):
     run = "runs/graph-multi"
     table = pathe("evaluate", run, "--data", "graph", "--protocol", "sampled:5", cwd=place)
     assert "MRR" in table.stdout, table.stderr
-    assert "5 random entities" in table.stdout
+    assert "among 5 random entities" in table.stdout
     valid = pathe("evaluate", f"{run}/model", "--data", "graph", "--split", "valid",
                   "--task", "relation", "--test-set", "all", "--json", cwd=place)  # fmt: skip
     found = json.loads(valid.stdout)
@@ -92,3 +92,25 @@ def test_config_shows_presets_and_settings():
     assert "hold_out_batch" in listing
     assert "paper-wn18rr-relation" in listing
     assert "tiny" in refused("config", "tinny")
+
+
+def test_predict_answers_in_names_and_leaves_known_facts_out(place):
+    run = "runs/graph-multi"
+    ask = ("predict", run, "--data", "graph", "--head", "e1", "--relation", "r1", "--json")
+    found = json.loads(pathe(*ask, "-k", "30", cwd=place).stdout)
+    names = [a["name"] for a in found]
+    assert len(names) == len(set(names))
+    assert [a["rank"] for a in found] == list(range(1, len(found) + 1))
+    assert sorted((a["score"] for a in found), reverse=True) == [a["score"] for a in found]
+    assert "e8" not in names  # e1 -r1-> e8 is in train
+    everyone = json.loads(pathe(*ask, "-k", "30", "--known", cwd=place).stdout)
+    assert {a["name"] for a in everyone} == {f"e{i}" for i in range(20)}
+    assert set(names) < {a["name"] for a in everyone}
+    heads = pathe("predict", run, "--data", "graph", "--tail", "e1", "--relation", "r1", cwd=place)
+    assert "?  -r1->  e1" in heads.stdout
+    relations = pathe("predict", run, "--data", "graph", "--head", "e1", "--tail", "e5", cwd=place)
+    assert "r0" in relations.stdout
+    assert "two of" in refused("predict", run, "--data", "graph", "--head", "e1", cwd=place)
+    assert "'e1'" in refused(
+        "predict", run, "--data", "graph", "--head", "e1x", "--relation", "r1", cwd=place
+    )

@@ -58,7 +58,7 @@ class Describer:
         columns = torch.arange(tokens.shape[-1], device=tokens.device)
         is_relation_T = (columns - paths.focus) % 2 == 1
         nodes = torch.where(is_relation_T, 0, tokens)
-        if tokens.numel() >= self.graph.n_entities:  # most are on some path: project them all
+        if tokens.numel() >= 8 * self.graph.n_entities:  # most are on some path: project them all
             entities_V, n_nodes = None, self.graph.n_entities
         else:
             entities_V, nodes = nodes.unique(return_inverse=True)

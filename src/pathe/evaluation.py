@@ -19,6 +19,7 @@ from pathe.model import PathE, Side
 from pathe.negatives import corrupt
 from pathe.ranking import Ranks, join, metrics, rank
 
+CPU_TILE = 2 << 20  # bytes of one tile of scores before they are summed
 SIDES: tuple[Side, Side] = ("tail", "head")
 TestSet = Literal["seen", "all"]
 
@@ -184,28 +185,39 @@ def rank_links(
     progress: Progress | None = None,
 ) -> Ranks:
     """Ranks each triple's head or tail among all entities, known answers left out."""
-    n_entities, width = len(z_E), z_E[0].numel()
+    answers_E = model.candidates(z_E, side)
     budget = budget or memory_budget(z_E.device)
-    rows = max(min(budget // (16 * n_entities), len(triples_M3)), 1)
-    columns = max(min(budget // (8 * rows * width), n_entities), 1)
+    rows = max(min(budget // (32 * len(z_E)), len(triples_M3)), 1)
     found = []
     for part in triples_M3.long().split(rows):
         heads, relations, tails = part.unbind(1)
         fixed, true = (tails, heads) if side == "head" else (heads, tails)
-        scores = torch.cat(
-            [
-                model.candidate_scores(z_E[fixed], relations, z_C, side)
-                for z_C in z_E.split(columns)
-            ],
-            1,
-        )
+        scores = _score_all(model, z_E[fixed], relations, answers_E, side, budget)
         excluded = (
             known.heads(relations, tails) if side == "head" else known.tails(heads, relations)
         )
-        found.append(rank(scores.float(), true, excluded))
+        found.append(rank(scores, true, excluded))
         if progress:
             progress(sum(len(r.optimistic_B) for r in found), len(triples_M3))
     return join(found)
+
+
+def _score_all(
+    model: PathE, known: Tensor, relations_B: Tensor, answers_E: Tensor, side: Side, budget: int
+) -> Tensor:
+    """(B, E) scores, a tile of queries and answers at a time; on a CPU tiles stay in its cache."""
+    pairs = max(
+        (CPU_TILE if known.device.type == "cpu" else budget) // (8 * answers_E[0].numel()), 1
+    )
+    rows = min(len(known), 16 if known.device.type == "cpu" else max(pairs // len(answers_E), 1))
+    columns = max(pairs // rows, 1)
+    scores_BE = torch.empty(len(known), len(answers_E), device=known.device)
+    for i in range(0, len(known), rows):
+        query, relations = known[i : i + rows], relations_B[i : i + rows]
+        for j in range(0, len(answers_E), columns):
+            tile = model.candidate_scores(query, relations, answers_E[j : j + columns], side)
+            scores_BE[i : i + rows, j : j + columns] = tile
+    return scores_BE
 
 
 @torch.inference_mode()
@@ -220,6 +232,7 @@ def rank_sampled(
     chunk: int = 1024,
 ) -> Ranks:
     """Ranks each triple's head or tail among its own negatives; entities are rows of z_U."""
+    answers_U = model.candidates(z_U, side)
     found = []
     for part, negatives, mask in zip(
         rows_M3.split(chunk), negatives_MN.split(chunk), mask_MN.split(chunk), strict=True
@@ -227,7 +240,7 @@ def rank_sampled(
         heads, relations, tails = part.unbind(1)
         fixed, true = (tails, heads) if side == "head" else (heads, tails)
         answers = torch.cat([true[:, None], negatives], 1)
-        scores = model.candidate_scores(z_U[fixed], relations, z_U, side, answers)
+        scores = model.candidate_scores(z_U[fixed], relations, answers_U[answers], side)
         excluded = torch.nn.functional.pad(~mask, (1, 0)).nonzero(as_tuple=True)
         found.append(rank(scores.float(), torch.zeros_like(true), (excluded[0], excluded[1])))
     return join(found)

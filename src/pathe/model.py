@@ -344,23 +344,19 @@ class PathE(nn.Module):
         assert self.relation_head is not None
         return self.relation_head(*self._pair(heads, tails))  # type: ignore[no-any-return]
 
+    def candidates(self, z_C: Tensor, side: Side) -> Tensor:
+        """What rows of z bring as answers on `side`: made once, scored many times."""
+        assert self.link_head is not None
+        return z_C if self.joint else self.link_head.candidate(z_C, side)
+
     def candidate_scores(
-        self,
-        known: Tensor,
-        relations_B: Tensor,
-        z_C: Tensor,
-        side: Side,
-        pick_BN: Tensor | None = None,
+        self, known: Tensor, relations_B: Tensor, candidates: Tensor, side: Side
     ) -> Tensor:
-        """Scores of answers on `side`: all rows of z_C (B x C), or each query's picks (B x N)."""
+        """Scores of `candidates`: the same C for every query (B x C), or its own N (B x N)."""
         assert self.link_head is not None
         if self.joint:
-            others = z_C if pick_BN is None else z_C[pick_BN]
-            return self._joint_candidate_scores(known, relations_B, others, side)
+            return self._joint_candidate_scores(known, relations_B, candidates, side)
         query_BD = self.link_head.query(known, relations_B, side)
-        candidates = self.link_head.candidate(z_C, side)
-        if pick_BN is not None:
-            candidates = candidates[pick_BN]
         return self.link_head.score(query_BD[:, None], candidates)
 
     def _joint_candidate_scores(

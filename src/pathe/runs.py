@@ -27,6 +27,7 @@ from pathe.config import Config, configure
 from pathe.datasets import KnowledgeGraph
 from pathe.errors import ConfigError, Interrupted
 from pathe.evaluation import evaluate
+from pathe.files import replacing
 from pathe.graph import build_graph
 from pathe.machine import commit, device_name, peak_memory, pick_device
 from pathe.model import count_parameters
@@ -110,12 +111,8 @@ def train(
 
 def write_json(path: Path, value: Any) -> None:
     """Whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        partial.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with replacing(path) as aside:
+        aside.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

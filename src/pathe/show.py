@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -11,6 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from pathe.plots import shorten
+
+if TYPE_CHECKING:
+    from pathe.predict import Answer
 
 COLOURS = {"well suited": "green", "workable": "yellow", "poorly suited": "red"}
 RULES = 3  # relations shown of each kind of leakage
@@ -194,6 +197,17 @@ def result(found: dict[str, Any]) -> Iterator[RenderableType]:
         yield f"  {found['epochs']} epochs in {seconds} s on {found['device']}"
 
 
+def answers(
+    head: str | None, relation: str | None, tail: str | None, found: list[Answer]
+) -> Iterator[RenderableType]:
+    """A question and its answers, best first."""
+    yield Text(plain(f"{head or '?'}  -{relation or '?'}->  {tail or '?'}"), style="bold")
+    table = Table("", "answer", "score", box=None)
+    for answer in found:
+        table.add_row(str(answer.rank), Text(plain(answer.name)), number(answer.score, 2))
+    yield table
+
+
 def settings(presets: list[str]) -> Iterator[RenderableType]:
     """Every setting with its default and meaning, and the presets."""
     from pathe.config import Config, describe_settings
@@ -210,5 +224,7 @@ def settings(presets: list[str]) -> Iterator[RenderableType]:
 def _protocol(found: dict[str, Any]) -> str:
     if found["task"] == "relation":
         return f"among {found['n_candidates']:,} relations"
-    kind = "all" if found["protocol"] == "full" else "random"
-    return f"among {found['n_candidates']:,} {kind} entities"
+    n = f"{found['n_candidates']:,}"
+    return (
+        f"among all {n} entities" if found["protocol"] == "full" else f"among {n} random entities"
+    )

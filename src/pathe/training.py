@@ -100,7 +100,7 @@ class PathELearner(pl.LightningModule):
         self.describe = build_describer(
             config, graph, config.n_paths, hold_out=config.hold_out_batch
         )
-        self.valid_describe = build_describer(config, graph, config.eval_paths)
+        self.valid_describe = build_describer(config, graph, config.n_paths)
         self.known = index_triples(self.train_M3, n_entities, n_relations)
         known_M3 = torch.cat([self.train_M3, self.valid_M3])
         self.known_valid: KnownTriples = index_triples(known_M3, n_entities, n_relations)
@@ -158,12 +158,10 @@ class PathELearner(pl.LightningModule):
             total = torch.zeros_like(positive_B[0])
             for (side, (pick, mask_BN)), row in zip(asks.items(), rows[2:], strict=True):
                 fixed = heads if side == "tail" else tails
-                if pick.dim() == 1:  # one set for the whole batch
-                    negative_BN = self.model.candidate_scores(fixed, relations_B, z_U[row], side)
-                else:
-                    negative_BN = self.model.candidate_scores(
-                        fixed, relations_B, z_U, side, row.view_as(pick)
-                    )
+                # one set for the whole batch, or each triple's own
+                mine = row if pick.dim() == 1 else row.view_as(pick)
+                answers = self.model.candidates(z_U, side)[mine]
+                negative_BN = self.model.candidate_scores(fixed, relations_B, answers, side)
                 total = total + link_loss(
                     config.loss,
                     positive_B.float(),
