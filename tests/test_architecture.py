@@ -89,7 +89,8 @@ print(sample_paths(build_graph(triples, 3, 1), torch.arange(3), 2, 3, seed=0).to
 
 def test_the_front_door_is_pinned():
     assert sorted(pathe.__all__) == [
-        "Graph", "KnowledgeGraph", "PatheError", "build_graph", "mine_paths", "sample_paths",
+        "Graph", "KnowledgeGraph", "PatheError", "build_graph", "evaluate", "load", "mine_paths",
+        "sample_paths",
     ]  # fmt: skip
     for name in pathe.__all__:
         assert getattr(pathe, name).__module__.startswith("pathe.")

@@ -280,17 +280,15 @@ def readme_commands() -> list[str]:
     return [line for line in lines if line.startswith("pathe ")]
 
 
-def test_the_readme_shows_commands():
-    assert readme_commands()
-
-
-@pytest.mark.parametrize("command", readme_commands())
-def test_readme_commands_work(command, tmp_path):
+def test_readme_commands_work_one_after_the_other(tmp_path):
+    commands = readme_commands()
+    assert len(commands) > 5
     (tmp_path / "triples.csv").write_text(
         "head,relation,tail\n" + "".join(f"e{i},r{i % 3},e{(i * 7 + 1) % 20}\n" for i in range(60))
     )
-    found = pathe(*shlex.split(command)[1:], cwd=tmp_path)
-    assert found.returncode == 0, found.stderr
+    for command in commands:
+        found = pathe(*shlex.split(command)[1:], cwd=tmp_path)
+        assert found.returncode == 0, f"{command}: {found.stderr}"
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
 import torch
 
 from pathe import machine
+from pathe.errors import ConfigError
 
 
 def test_memory_figures_are_sane():
@@ -22,3 +24,12 @@ def test_the_commit_is_gits_or_the_environments(monkeypatch, tmp_path):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.setenv("PATHE_COMMIT", "abc")
     assert machine.commit() == "abc"
+
+
+def test_a_device_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="finds none"):
+        machine.pick_device("gpu")
+    with pytest.raises(ConfigError, match="banana"):
+        machine.pick_device("banana")
+    assert machine.pick_device("auto").type == "cpu"

@@ -79,6 +79,15 @@ def test_the_field_s_own_evaluator_agrees(seed, ties):
     assert not np.isnan(found["mrr"])
 
 
+def test_scores_that_are_no_numbers_rank_last():
+    nan = float("nan")
+    scores = torch.tensor([[nan, nan, nan], [nan, 1.0, 2.0], [1.0, nan, 0.5]])
+    assert rank(scores, torch.tensor([0, 0, 0])).realistic_B.tolist() == [3, 3, 2]
+    endless = torch.tensor([[float("-inf"), float("-inf"), 1.0]])
+    assert rank(endless, torch.tensor([0])).realistic_B.tolist() == [2.5]
+    assert rank(endless, torch.tensor([0])).candidates_B.tolist() == [3]
+
+
 def test_ranks_join_and_empty_metrics():
     scores = torch.randn(6, 9)
     true = torch.arange(6)

@@ -3,7 +3,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -13,8 +15,8 @@ from graphs import knowledge_graph, toy
 from pathe import runs
 from pathe.artifact import load_model
 from pathe.builder import build_model
-from pathe.config import Config, configure
-from pathe.errors import ConfigError, Interrupted, TrainingError
+from pathe.config import Config, configure, read_preset
+from pathe.errors import ConfigError, Interrupted, ModelError, PatheError, TrainingError
 from pathe.evaluation import evaluate, evaluate_links, evaluate_relations
 from pathe.graph import build_graph
 from pathe.model import count_parameters
@@ -42,24 +44,35 @@ def weights(folder) -> dict[str, torch.Tensor]:
     return load_model(folder).model.state_dict()
 
 
-def test_batches_cover_every_triple_once_an_epoch_and_resume_within_it():
+def fetch(batches: Batches, n: int | None = None) -> list[list[int]]:
+    """Fetches and trains on n batches."""
+    found = []
+    for ids, epoch, place in batches:
+        found.append(ids.tolist())
+        batches.finish(epoch, place)
+        if len(found) == n:
+            break
+    return found
+
+
+def test_batches_cover_every_triple_once_an_epoch_and_resume_anywhere():
     batches = Batches(10, 4, seed=0)
-    first, second = ([b.tolist() for b in batches] for _ in range(2))
+    first, second = fetch(batches), fetch(batches)
     assert [len(b) for b in first] == [4, 4, 2] == [len(b) for b in second]
     assert sorted(chain(*first)) == sorted(chain(*second)) == list(range(10))
     assert first != second
-    half = Batches(10, 4, seed=0)
-    iterator = iter(half)
-    next(iterator)
-    again = Batches(10, 4, seed=0)
-    again.load_state_dict(half.state_dict())
-    assert [b.tolist() for b in again] == first[1:]
-    assert [b.tolist() for b in again] == second
+    for n in (1, 3):
+        half, again = Batches(10, 4, seed=0), Batches(10, 4, seed=0)
+        fetch(half, n)
+        again.load_state_dict(half.state_dict())
+        next(iter(again))  # fetched ahead, never trained on
+        rest = first[n:] or second
+        assert fetch(again) == rest
 
 
 def test_processes_share_a_batch():
-    shares = [[b.tolist() for b in Batches(10, 4, 0, rank, 2)] for rank in (0, 1)]
-    whole = [b.tolist() for b in Batches(10, 4, 0)]
+    shares = [[b.tolist() for b, _, _ in Batches(10, 4, 0, rank, 2)] for rank in (0, 1)]
+    whole = [b.tolist() for b, _, _ in Batches(10, 4, 0)]
     assert [sorted(a + b) for a, b in zip(*shares, strict=True)] == [sorted(b) for b in whole]
 
 
@@ -189,26 +202,77 @@ class PressAt:
         return self.step(learner, ids, batch_idx)
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(
-    tmp_path, monkeypatch, accumulate
-):
+# an epoch has 4 batches: in the middle of one, at the end of one, with accumulation, one a run
+@pytest.mark.parametrize(
+    ("at", "more"),
+    [
+        (6, {}),
+        (4, {}),
+        (8, {}),
+        (6, {"accumulate": 2}),
+        (5, {"accumulate": 9}),
+        (2, {"batch_size": 999}),
+    ],
+)
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch, at, more):
     kg = toy()
-    settings = {"accumulate": accumulate, "task": "multi", "hold_out_batch": True}
+    settings = {"task": "multi", "hold_out_batch": True, **more}
     straight = train(kg, tmp_path / "straight", **settings)
-    press = PressAt(PathELearner, at=6)  # an epoch has 4 batches
+    press = PressAt(PathELearner, at)
     monkeypatch.setattr(PathELearner, "training_step", lambda *args: press(*args))
     with pytest.raises(Interrupted, match="--resume"):
         train(kg, tmp_path / "broken", **settings)
     assert not (tmp_path / "broken" / "result.json").exists()
     monkeypatch.undo()
-    resumed = train(kg, tmp_path / "broken", resume=True, **settings)
+    moved = (tmp_path / "broken").rename(tmp_path / "moved")
+    resumed = train(kg, moved, resume=True, **settings)
     for name, tensor in weights(tmp_path / "straight").items():
-        assert torch.equal(tensor, weights(tmp_path / "broken")[name]), name
+        assert torch.equal(tensor, weights(moved)[name]), name
     keys = ("mrr", "hits_at_10", "epochs", "best_valid_mrr", "relation")
     assert {k: straight[k] for k in keys} == {k: resumed[k] for k in keys}
-    lines = [runs.read_metrics(tmp_path / name) for name in ("straight", "broken")]
-    assert [x["valid_mrr"] for x in lines[0]] == [x["valid_mrr"] for x in lines[1]]
+    lines = [runs.read_metrics(folder) for folder in (tmp_path / "straight", moved)]
+    assert [(x["epoch"], x["valid_mrr"]) for x in lines[0]] == [
+        (x["epoch"], x["valid_mrr"]) for x in lines[1]
+    ]
+
+
+def test_the_last_checkpoint_is_the_last_epochs(tmp_path):
+    train(toy(), tmp_path / "run", max_epochs=60, patience=2, learning_rate=0.05)
+    epochs = len(runs.read_metrics(tmp_path / "run"))
+    last = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
+    best = torch.load(tmp_path / "run" / "checkpoints" / "best.ckpt", weights_only=True)
+    assert last["epoch"] == epochs - 1
+    assert best["epoch"] == epochs - 3
+
+
+@pytest.mark.parametrize("spoil", [lambda raw: raw[:-200], lambda raw: b"nonsense"])
+def test_a_spoilt_checkpoint_is_refused_in_words(tmp_path, spoil):
+    train(toy(), tmp_path / "run", max_epochs=1)
+    last = tmp_path / "run" / "checkpoints" / "last.ckpt"
+    last.write_bytes(spoil(last.read_bytes()))
+    with pytest.raises(ModelError, match=r"last\.ckpt"):
+        train(toy(), tmp_path / "run", resume=True, max_epochs=2)
+
+
+def test_bf16_and_several_validation_intervals(tmp_path):
+    result = train(toy(), tmp_path / "run", precision="bf16", validate_every=2, max_epochs=4)
+    assert result["epochs"] == 4
+    with_scores = [m["epoch"] for m in runs.read_metrics(tmp_path / "run") if "valid_mrr" in m]
+    assert with_scores == [1, 3]
+
+
+def test_a_pair_is_judged_on_its_unseen_entities_too(tmp_path):
+    kg = replace(toy(), inference=toy())
+    found = train(kg, tmp_path / "run", max_epochs=1)["inference"]
+    assert set(found) == {"full", "sampled:50"}
+    assert 0 < found["full"]["mrr"] <= found["sampled:50"]["mrr"] <= 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+def test_a_run_on_a_gpu_gives_its_result_back_on_a_cpu(tmp_path):
+    result = train(toy(), tmp_path / "run", accelerator="gpu", task="multi")
+    again = evaluate(load_model(tmp_path / "run"), toy())
+    assert again["mrr"] == pytest.approx(result["mrr"], abs=0.01)
 
 
 def test_resuming_with_other_settings_or_data_is_refused(tmp_path):
@@ -268,6 +332,24 @@ def test_a_step_that_cannot_fit_is_refused_before_it_starts(monkeypatch):
     check_fits(Config(), 14_541, 1000)
     with pytest.raises(ConfigError, match="batch_size"):
         check_fits(configure(settings={"layers": 2, "n_paths": 64}), 1_000_000, 100_000)
+    with pytest.raises(ConfigError, match="batch_size"):
+        check_fits(configure(settings={"negative_sampling": "all"}), 1_000_000, 100_000)
+
+
+@pytest.mark.parametrize(
+    ("preset", "n_entities", "n_triples"),
+    [
+        ("paper-fb15k237-link", 14_541, 272_115),
+        ("paper-wn18rr-link", 40_943, 86_835),
+        ("paper-codexl-link", 77_951, 551_193),
+        ("paper-yago310-link", 123_182, 1_079_040),
+        ("paper-fb15k237-relation", 14_541, 272_115),
+        ("paper-wn18rr-relation", 40_943, 86_835),
+    ],
+)
+def test_the_papers_presets_fit_a_gpu_of_24_gib(monkeypatch, preset, n_entities, n_triples):
+    monkeypatch.setattr("pathe.training.free_memory", lambda device: 24 * 2**30)
+    check_fits(read_preset(preset), n_entities, n_triples)
 
 
 def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path, monkeypatch):
@@ -276,12 +358,14 @@ def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path, monkeypatch):
     last = tmp_path / "run" / "checkpoints" / "last.ckpt"
     before = last.read_bytes()
 
-    def full(*args, **kwargs):
+    def full(checkpoint, path):
+        Path(path).write_bytes(b"half of it")
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("torch.save", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(PatheError, match="No space"):
         train(kg, tmp_path / "run", resume=True, max_epochs=3)
     assert last.read_bytes() == before
+    assert {p.name for p in last.parent.iterdir()} == {"best.ckpt", "last.ckpt"}
     monkeypatch.undo()
     assert train(kg, tmp_path / "run", resume=True, max_epochs=3)["epochs"] == 3

@@ -7,8 +7,10 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathe.artifact import load_model as load
     from pathe.datasets import KnowledgeGraph as KnowledgeGraph
     from pathe.errors import PatheError as PatheError
+    from pathe.evaluation import evaluate as evaluate
     from pathe.graph import Graph as Graph
     from pathe.graph import build_graph as build_graph
     from pathe.paths import mine_paths as mine_paths
@@ -19,22 +21,34 @@ try:
 except PackageNotFoundError:  # a checkout on the path, not installed
     __version__ = "0+unknown"
 
-# The front door: public name -> module. Loaded on first use, so `pathe --help` needs no torch.
+# The front door: public name -> where it is. Loaded on first use, so `pathe --help` needs no torch.
 _DOOR = {
-    "Graph": "graph",
-    "KnowledgeGraph": "datasets",
-    "PatheError": "errors",
-    "build_graph": "graph",
-    "mine_paths": "paths",
-    "sample_paths": "paths",
+    "Graph": "graph.Graph",
+    "KnowledgeGraph": "datasets.KnowledgeGraph",
+    "PatheError": "errors.PatheError",
+    "build_graph": "graph.build_graph",
+    "evaluate": "evaluation.evaluate",
+    "load": "artifact.load_model",
+    "mine_paths": "paths.mine_paths",
+    "sample_paths": "paths.sample_paths",
 }
-__all__ = [*_DOOR]
+__all__ = [
+    "Graph",
+    "KnowledgeGraph",
+    "PatheError",
+    "build_graph",
+    "evaluate",
+    "load",
+    "mine_paths",
+    "sample_paths",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name not in _DOOR:
         raise AttributeError(f"module 'pathe' has no attribute {name!r}; it has {', '.join(_DOOR)}")
-    return getattr(importlib.import_module(f"pathe.{_DOOR[name]}"), name)
+    module, attribute = _DOOR[name].split(".")
+    return getattr(importlib.import_module(f"pathe.{module}"), attribute)
 
 
 def __dir__() -> list[str]:

@@ -65,6 +65,8 @@ def train(
     if resume:
         if out_ is None:
             raise PatheError("--resume needs the run's folder: --out RUN.")
+        if preset is not None:
+            raise PatheError("--resume goes on with the run's own settings: leave --preset out.")
         from pathe.runs import resumed_config
 
         base = resumed_config(out_)
@@ -77,9 +79,11 @@ def train(
     folder = out_ or runs.free_folder(Path("runs") / f"{kg.name.replace(':', '-')}-{config.task}")
     tell(f"run folder: {folder}")
     result = runs.train(kg, config, folder, resume=resume, say=tell)
+    if not result:
+        return  # a helping process: the first one reports
     if as_json:
         print_json(result)
-    elif result:
+    else:
         from pathe import show
 
         print_parts(show.result(result))

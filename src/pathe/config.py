@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -90,7 +91,7 @@ _AT_LEAST = {
     "n_paths": 1, "max_hops": 1, "n_mined": 1, "dim": 2, "heads": 1, "layers": 1, "feedforward": 1,
     "aggregator_layers": 1, "negatives": 1, "batch_size": 1, "accumulate": 1, "max_epochs": 1,
     "patience": 1, "valid_negatives": 0, "validate_every": 1, "test_paths": 0, "devices": 1,
-    "clip": 0, "min_delta": 0, "margin": 0,
+    "clip": 0, "min_delta": 0, "margin": 0, "temperature": 0,
 }  # fmt: skip
 _SHARES = ("context_dropout", "dropout", "label_smoothing", "link_weight")
 
@@ -110,7 +111,10 @@ def read_overrides(assignments: list[str]) -> dict[str, Any]:
         key, equals, text = word.partition("=")
         if not equals:
             raise ConfigError(f"--set takes key=value; got {word!r}.")
-        settings[key.strip()] = yaml.safe_load(text) if text else text
+        try:
+            settings[key.strip()] = yaml.safe_load(text) if text else text
+        except yaml.YAMLError:
+            raise ConfigError(f"--set {word}: the value can't be read.") from None
     return settings
 
 
@@ -197,6 +201,14 @@ def _check(config: Config) -> None:
             key != "link_weight" and getattr(config, key) == 1
         ):
             raise ConfigError(f"{key} must be from 0 to below 1; got {getattr(config, key)}.")
+    for key, kind in _TYPES.items():
+        if kind is float and not math.isfinite(getattr(config, key)):
+            raise ConfigError(f"{key} must be a finite number; got {getattr(config, key)}.")
+    if config.validate_every > config.max_epochs:
+        raise ConfigError(
+            f"validate_every ({config.validate_every}) is more than max_epochs "
+            f"({config.max_epochs}): nothing would ever be validated."
+        )
     if config.learning_rate <= 0:
         raise ConfigError(f"learning_rate must be above 0; got {config.learning_rate}.")
     if config.dim % config.heads:

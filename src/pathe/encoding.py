@@ -12,6 +12,7 @@ from pathe.graph import Contexts, Graph, Tensors, expand
 from pathe.model import Bag, EntityBatch, PathE
 from pathe.paths import Form, Paths, PathStore, Positions, mine_paths, sample_paths
 
+CHUNK_TOKENS = 1 << 20  # encoded at once: bounds the memory
 Progress = Callable[[int, int], None]  # (done, total)
 
 
@@ -114,10 +115,12 @@ def encode(
     entities_U: Tensor,
     *,
     seed: int,
-    chunk: int = 4096,
+    chunk: int | None = None,
     progress: Progress | None = None,
 ) -> Tensor:
     """z of the entities for use, not for training: a chunk at a time, without gradients."""
+    per_entity = describe.n_paths * (4 if describe.form == "joined" else 2) * describe.max_hops
+    chunk = chunk or max(CHUNK_TOKENS // per_entity, 1)
     parts = []
     model.eval()
     with torch.inference_mode():

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from pathe.artifact import Artifact
-from pathe.builder import TEST, build_describer, derived_seed
+from pathe.builder import TEST, build_describer, derived_seed, paper_count
 from pathe.datasets import KnowledgeGraph
 from pathe.encoding import Describer, Progress, encode
 from pathe.errors import ConfigError, DataError, ModelError
 from pathe.graph import build_graph
 from pathe.known import KnownTriples, index_triples
 from pathe.machine import free_memory
-from pathe.model import PathE, Side
+from pathe.model import PathE, Side, count_parameters
 from pathe.negatives import corrupt
 from pathe.ranking import Ranks, join, metrics, rank
 
@@ -68,7 +68,7 @@ def evaluate(
         report = evaluate_links(*parts, n_negatives=n_negatives, **settings)
         if task == "multi":
             report["relation"] = evaluate_relations(*parts, **settings)
-    about = {
+    about: dict[str, Any] = {
         "task": task,
         "split": split,
         "test_set": test_set,
@@ -77,7 +77,10 @@ def evaluate(
         "n_candidates": kg.n_relations if task == "relation" else n_negatives or kg.n_entities,
         "n_paths": describe.n_paths,
         "evaluation_seed": seed,
+        "parameters": count_parameters(artifact.model),
+        "parameters_as_published": paper_count(config, kg.n_relations),
     }
+    about["effi"] = report["mrr"] / (about["parameters"] / 1e6)
     return about | report
 
 

@@ -10,12 +10,21 @@ from pathlib import Path
 
 import torch
 
+from pathe.errors import ConfigError
+
 
 def pick_device(wanted: str = "auto") -> torch.device:
     """The device for `auto`, `cpu` or `gpu`."""
     if wanted == "auto":
         wanted = "gpu" if torch.cuda.is_available() else "cpu"
-    return torch.device("cuda" if wanted == "gpu" else "cpu")
+    match wanted:
+        case "cpu":
+            return torch.device("cpu")
+        case "gpu" if torch.cuda.is_available():
+            return torch.device("cuda")
+        case "gpu":
+            raise ConfigError("A GPU was asked for, and torch finds none. Use auto or cpu.")
+    raise ConfigError(f"The device is auto, cpu or gpu; got {wanted!r}.")
 
 
 def free_memory(device: torch.device) -> int:

@@ -11,6 +11,7 @@ from pathe.known import KnownTriples
 from pathe.randomness import below, draw, keyed
 
 Side = Literal["head", "tail"]
+NEGATIVES = 0x6E6567  # keeps these draws apart from those of walks under the same seed
 ROUNDS = 8  # draws at most for each negative; what is still true then is masked
 
 
@@ -31,7 +32,7 @@ def corrupt(
     n = len(triples_B3)
     rows_B = torch.arange(n, device=triples_B3.device)
     cells_BN = torch.arange(n_negatives, device=triples_B3.device)
-    states_BN = keyed(seed, rows_B[:, None], cells_BN, int(side == "head"))
+    states_BN = keyed(seed, NEGATIVES, rows_B[:, None], cells_BN, int(side == "head"))
     negatives_BN = pool_C[below(draw(states_BN, 0), len(pool_C))].long()
     true_BN = is_known(known, triples_B3, side, negatives_BN)
     for turn in range(1, ROUNDS):
@@ -45,7 +46,8 @@ def corrupt(
 
 def shared(pool_C: Tensor, n_negatives: int, side: Side, *, seed: int) -> Tensor:
     """n entities of the pool that serve a whole batch (with repeats, as draws are)."""
-    states_N = keyed(seed, torch.arange(n_negatives, device=pool_C.device), int(side == "head"))
+    numbers_N = torch.arange(n_negatives, device=pool_C.device)
+    states_N = keyed(seed, NEGATIVES, numbers_N, int(side == "head"))
     return pool_C[below(draw(states_N, 0), len(pool_C))].long()
 
 

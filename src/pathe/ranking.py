@@ -42,14 +42,15 @@ def rank(scores_BC: Tensor, true_B: Tensor, excluded: tuple[Tensor, Tensor] | No
     The true column may be among the excluded: it keeps its own score.
     """
     own_B1 = scores_BC.gather(1, true_B[:, None])
-    others_BC = scores_BC.clone()
+    open_BC = torch.ones_like(scores_BC, dtype=torch.bool)
     if excluded is not None:
-        others_BC[excluded] = float("-inf")
-    others_BC.scatter_(1, true_B[:, None], float("-inf"))
-    open_BC = others_BC > float("-inf")
+        open_BC[excluded] = False
+    open_BC.scatter_(1, true_B[:, None], False)
+    # A score that is no number never helps: a true one is beaten by all, a rival wins.
+    better_BC = ~(scores_BC <= own_B1)
     return Ranks(
-        1 + (others_BC > own_B1).sum(1),
-        1 + ((others_BC >= own_B1) & open_BC).sum(1),
+        1 + (better_BC & open_BC).sum(1),
+        1 + ((better_BC | (scores_BC == own_B1)) & open_BC).sum(1),
         1 + open_BC.sum(1),
     )
 

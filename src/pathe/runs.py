@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import pickle
 import shlex
 import signal
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import yaml
+from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, RichProgressBar
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
@@ -25,7 +27,7 @@ from pathe.artifact import Artifact, load_model, save_model
 from pathe.builder import build_model, paper_count
 from pathe.config import Config, configure
 from pathe.datasets import KnowledgeGraph
-from pathe.errors import ConfigError, Interrupted
+from pathe.errors import ConfigError, Interrupted, ModelError
 from pathe.evaluation import evaluate
 from pathe.files import replacing
 from pathe.graph import build_graph
@@ -67,7 +69,14 @@ def train(
     begin = time.perf_counter()
     with _quiet(), stop_key.listening(), _leading(folder):
         trainer = _trainer(config, folder, len(valid_M3) > 0, stop_key, progress_bar)
-        trainer.fit(learner, ckpt_path=last)
+        try:
+            trainer.fit(learner, ckpt_path=last)
+        except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
+            if last is None or trainer.global_step:
+                raise
+            raise ModelError(
+                f"{last}: can't be resumed from: truncated, or of another model ({error})"
+            ) from error
     if trainer.global_rank != 0:
         return {}
     seconds = time.perf_counter() - begin
@@ -84,10 +93,20 @@ def train(
     say(f"model saved to {folder / MODEL}; evaluating")
     split = "test" if len(kg.test) else "valid"
     result: dict[str, Any] = {}
+    begin = time.perf_counter()
     if len(getattr(kg, split)):
         found = evaluate(load_model(folder / MODEL), kg, split=split, device=device)
         result |= found
         save_model(folder / MODEL, artifact, facts | _headline(found))
+    evaluation_seconds = time.perf_counter() - begin
+    if kg.inference is not None and len(kg.inference.test):
+        unseen = {
+            protocol: _headline(
+                evaluate(load_model(folder / MODEL), kg.inference, protocol=protocol)
+            )
+            for protocol in ("full", "sampled:50")
+        }
+        result["inference"] = unseen  # entities that training never saw
     result |= {
         "command": shlex.join(["pathe", *sys.argv[1:]]),
         "data": kg.name,
@@ -95,6 +114,7 @@ def train(
         "commit": commit(),
         "parameters": count_parameters(artifact.model),
         "parameters_as_published": paper_count(config, kg.n_relations),
+        "evaluation_seconds": evaluation_seconds,
         "epochs": trainer.current_epoch,
         "best_valid_mrr": _best_score(trainer),
         "train_seconds": seconds,
@@ -102,8 +122,6 @@ def train(
         "device": device_name(device),
         "config": config.as_dict(),
     }
-    if "mrr" in result:
-        result["effi"] = result["mrr"] / (result["parameters"] / 1e6)
     write_json(folder / RESULT, result)
     plot_run(read_metrics(folder), result, folder / "report.png")
     return result
@@ -173,11 +191,49 @@ class StopKey(pl.Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        if self.pressed and (batch_idx + 1) % self.accumulate == 0:
+        stepped = (batch_idx + 1) % self.accumulate == 0
+        if stepped and not trainer.is_last_batch and self._agreed(trainer):
             trainer.save_checkpoint(self.checkpoint)
-            raise Interrupted(
-                f"Stopped and saved. Go on with --resume --out {self.checkpoint.parents[1]}"
-            )
+            self._stop()
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
+        if self.checkpoint.exists() and self._agreed(trainer):
+            self._stop()  # the end of the last epoch has saved
+
+    def _agreed(self, trainer: pl.Trainer) -> bool:
+        """Whether any process was asked to stop: all must do so in the same step."""
+        if trainer.world_size == 1:
+            return self.pressed
+        return trainer.strategy.reduce_boolean_decision(self.pressed, all=False)
+
+    def _stop(self) -> None:
+        raise Interrupted(
+            f"Stopped and saved. Go on with --resume --out {self.checkpoint.parents[1]}"
+        )
+
+
+class Keep(ModelCheckpoint):
+    """A ModelCheckpoint that knows its files again when the run's folder was moved."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        def here(path: str) -> str:
+            return str(Path(str(self.dirpath)) / Path(path).name) if path else path
+
+        paths = ("best_model_path", "kth_best_model_path", "last_model_path")
+        state = state_dict | {"dirpath": self.dirpath} | {k: here(state_dict[k]) for k in paths}
+        state["best_k_models"] = {here(k): v for k, v in state_dict["best_k_models"].items()}
+        super().load_state_dict(state)
+
+
+class WholeFiles(TorchCheckpointIO):
+    """Writes a checkpoint beside its place and moves it there whole, on the same file system."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with replacing(Path(path)) as aside:
+            torch.save(checkpoint, aside)
 
 
 class MetricLines(pl.Callback):
@@ -187,7 +243,7 @@ class MetricLines(pl.Callback):
         self.path = path
 
     def on_train_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
-        if not self.path.exists():
+        if not self.path.exists() or not trainer.is_global_zero:
             return
         lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
         kept = [
@@ -198,7 +254,10 @@ class MetricLines(pl.Callback):
     def on_train_epoch_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         if not trainer.is_global_zero:
             return
-        values = {k: float(v) for k, v in trainer.callback_metrics.items() if k != "loss_step"}
+        found = trainer.callback_metrics.items()
+        values = {k: float(v) for k, v in found if k != "loss_step"}
+        if (trainer.current_epoch + 1) % (trainer.check_val_every_n_epoch or 1):
+            values = {k: v for k, v in values.items() if not k.startswith("valid_")}
         values["loss"] = values.pop("loss_epoch", values.get("loss", float("nan")))
         line = {"epoch": trainer.current_epoch, "step": trainer.global_step, **values}
         with self.path.open("a", encoding="utf-8") as file:
@@ -213,7 +272,7 @@ def _open_run(folder: Path, config: Config, fingerprint: str, resume: bool) -> P
         if not path.exists():
             raise ConfigError(f"{folder}: nothing to resume: no {SETTINGS} there.")
         stored = yaml.safe_load(path.read_text(encoding="utf-8"))
-        free = ("max_epochs", "patience", "accelerator", "devices", "precision")
+        free = ("max_epochs", "accelerator", "devices", "precision")
         changed = [k for k, v in about.items() if stored.get(k) != v and k not in free]
         if changed:
             was = ", ".join(f"{k} was {stored.get(k)!r}, now {about[k]!r}" for k in changed)
@@ -260,14 +319,18 @@ def _trainer(
         callbacks.append(RichProgressBar(leave=False, console_kwargs={"stderr": True}))
     if validates:
         callbacks.append(EarlyStopping("valid_mrr", config.min_delta, config.patience, mode="max"))
+        callbacks.append(
+            Keep(
+                folder / CHECKPOINTS,
+                "best",
+                monitor="valid_mrr",
+                mode="max",
+                enable_version_counter=False,
+            )
+        )
     callbacks.append(
-        ModelCheckpoint(
-            folder / CHECKPOINTS,
-            "best",
-            monitor="valid_mrr" if validates else None,
-            mode="max",
-            save_last=True,
-            enable_version_counter=False,
+        Keep(
+            folder / CHECKPOINTS, "last", save_on_train_epoch_end=True, enable_version_counter=False
         )
     )
     loggers: list[Logger] = [CSVLogger(folder, "logs")]
@@ -283,6 +346,7 @@ def _trainer(
         accumulate_grad_batches=config.accumulate,
         gradient_clip_val=config.clip or None,
         callbacks=callbacks,
+        plugins=[WholeFiles()],
         logger=loggers,
         num_sanity_val_steps=0,
         enable_model_summary=False,

@@ -1,8 +1,9 @@
-"""Training: the Lightning module and the batches. Every draw is a hash of (seed, epoch, batch)."""
+"""Training: the Lightning module and the batches. Every draw is a hash of (seed, epoch, place)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import lightning.pytorch as pl
@@ -39,24 +40,31 @@ def check_fits(config: Config, n_entities: int, n_triples: int) -> None:
     inner = (config.layers - 1) * (12 * config.dim + 2 * config.feedforward)
     n_floats = n_paths * width * (4 * config.dim + inner)
     n_floats += n_paths * (8 * config.dim + 2 * config.feedforward)
-    free = free_memory(pick_device(config.accelerator))
-    if 4 * n_floats > free:
+    if config.task != "relation":  # queries x answers x width, both sides, before and after relu
+        n_answers = n_entities if config.negative_sampling == "all" else config.negatives
+        n_floats += 4 * batch * n_answers * config.dim
+    device = pick_device(config.accelerator)
+    n_bytes = (2 if device.type == "cuda" and config.precision != "32" else 4) * n_floats
+    free = free_memory(device)
+    if n_bytes > free:
         raise ConfigError(
             f"A step would describe up to {n_paths:,} paths of {width} tokens and take about "
-            f"{4 * n_floats / 2**30:.1f} GiB; {free / 2**30:.1f} GiB are free. Lower batch_size "
+            f"{n_bytes / 2**30:.1f} GiB; {free / 2**30:.1f} GiB are free. Lower batch_size "
             f"({config.batch_size}), n_paths ({config.n_paths}), max_hops ({config.max_hops}) or "
             "negatives, or set negative_sampling=shared."
         )
 
 
 class Batches:
-    """Ids of training triples in batches, shuffled anew each epoch; knows where it stands.
+    """Ids of training triples in batches, shuffled anew each epoch, with (epoch, place) of each.
 
-    A batch is cut into equal shares for `world` processes; its state lets Lightning resume within
-    an epoch.
+    A batch is cut into equal shares for `world` processes. What counts as done is what was trained
+    on (`finish`), not what was fetched: so a run resumes exactly, within an epoch and between two.
     """
 
-    def __init__(self, n_triples: int, batch_size: int, seed: int, rank: int = 0, world: int = 1):
+    def __init__(
+        self, n_triples: int, batch_size: int, seed: int, rank: int = 0, world: int = 1
+    ) -> None:
         self.n_triples, self.batch_size, self.seed = n_triples, batch_size, seed
         self.rank, self.world = rank, world
         self.epoch, self.done = 0, 0
@@ -64,15 +72,18 @@ class Batches:
     def __len__(self) -> int:
         return -(-self.n_triples // self.batch_size)
 
-    def __iter__(self) -> Iterator[Tensor]:
-        if self.done >= len(self):
-            self.epoch, self.done = self.epoch + 1, 0
-        order = keyed(self.seed, BATCHES, self.epoch, torch.arange(self.n_triples)).argsort()
-        while self.done < len(self):
-            batch = order[self.done * self.batch_size :][: self.batch_size]
-            self.done += 1
+    def __iter__(self) -> Iterator[tuple[Tensor, int, int]]:
+        over = self.done >= len(self)
+        epoch, first = (self.epoch + 1, 0) if over else (self.epoch, self.done)
+        order = keyed(self.seed, BATCHES, epoch, torch.arange(self.n_triples)).argsort()
+        for place in range(first, len(self)):
+            batch = order[place * self.batch_size :][: self.batch_size]
             share = batch[self.rank :: self.world]
-            yield share if len(share) else batch[:1]  # no process may sit a step out
+            yield share if len(share) else batch[:1], epoch, place  # no process may sit it out
+
+    def finish(self, epoch: int, place: int) -> None:
+        """Remembers that this batch was trained on."""
+        self.epoch, self.done = epoch, place + 1
 
     def state_dict(self) -> dict[str, int]:
         return {"epoch": self.epoch, "done": self.done}
@@ -90,6 +101,7 @@ class PathELearner(pl.LightningModule):
         super().__init__()
         self.model, self.config = model, config
         self.graph, self.train_M3, self.valid_M3 = graph, train_M3.long(), valid_M3.long()
+        self.place = {"epoch": 0, "done": 0}  # where the batches start
 
     def setup(self, stage: str) -> None:
         """Puts graph, indices and triples on the device that trains; nothing moves after that."""
@@ -100,7 +112,7 @@ class PathELearner(pl.LightningModule):
         self.describe = build_describer(
             config, graph, config.n_paths, hold_out=config.hold_out_batch
         )
-        self.valid_describe = build_describer(config, graph, config.n_paths)
+        self.valid_describe = replace(self.describe, slots=None)
         self.known = index_triples(self.train_M3, n_entities, n_relations)
         known_M3 = torch.cat([self.train_M3, self.valid_M3])
         self.known_valid: KnownTriples = index_triples(known_M3, n_entities, n_relations)
@@ -111,7 +123,18 @@ class PathELearner(pl.LightningModule):
 
     def train_dataloader(self) -> Batches:
         world, rank = self.trainer.world_size, self.trainer.global_rank
-        return Batches(len(self.train_M3), self.config.batch_size, self.config.seed, rank, world)
+        self.batches = Batches(
+            len(self.train_M3), self.config.batch_size, self.config.seed, rank, world
+        )
+        self.batches.load_state_dict(self.place)
+        return self.batches
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["batches"] = self.batches.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        # Lightning restores a loader's state within an epoch only; this covers its end, too.
+        self.place = checkpoint["batches"]
 
     def val_dataloader(self) -> list[int]:
         return [0] if len(self.valid_M3) else []  # one step validates everything
@@ -119,8 +142,10 @@ class PathELearner(pl.LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.model.parameters(), lr=self.config.learning_rate)
 
-    def training_step(self, ids_B: Tensor, batch_idx: int) -> Tensor:
-        seed = derived_seed(self.config.seed, STEP, self.current_epoch, batch_idx, self.global_rank)
+    def training_step(self, batch: tuple[Tensor, int, int], batch_idx: int) -> Tensor:
+        ids_B, epoch, place = batch
+        self.batches.finish(epoch, place)
+        seed = derived_seed(self.config.seed, STEP, epoch, place, self.global_rank)
         torch.manual_seed(seed)  # dropout
         losses = self.losses(ids_B.to(self.device), seed)
         loss = sum(losses.values(), start=torch.zeros((), device=self.device))
@@ -201,6 +226,10 @@ class PathELearner(pl.LightningModule):
         }
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
+        with torch.autocast(self.device.type, enabled=False):  # as the final evaluation is
+            self._validate()
+
+    def _validate(self) -> None:
         config = self.config
         seed = derived_seed(config.seed, VALIDATION)
         known, describe = self.known_valid, self.valid_describe
