@@ -193,6 +193,7 @@ def result(found: dict[str, Any]) -> Iterator[RenderableType]:
         as_published = found["parameters_as_published"]
         paper = f" ({as_published:,} as the paper counts)" if as_published else ""
         yield f"  {found['parameters']:,} parameters{paper}"
+    if "train_seconds" in found:
         seconds = number(found["train_seconds"])
         yield f"  {found['epochs']} epochs in {seconds} s on {found['device']}"
 
