@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -84,12 +85,12 @@ class Graph(Tensors):
 def build_graph(triples_M3: Tensor, n_entities: int, n_relations: int) -> Graph:
     """Adjacency and contexts of (head, relation, tail) triples, sorted and unique as read."""
     _check(triples_M3, n_entities, n_relations)
-    heads_M, relations_M, tails_M = triples_M3.int().unbind(1)
+    heads_M, relations_M, tails_M = triples_M3.int().t().contiguous()
     order_M = sort_order(tails_M.long() * n_relations + relations_M, n_entities * n_relations)
     outgoing = Adjacency(
         _offsets(heads_M, n_entities),
-        tails_M.contiguous(),
-        relations_M.contiguous(),
+        tails_M,
+        relations_M,
         torch.arange(len(heads_M), dtype=torch.int32, device=heads_M.device),
     )
     incoming = Adjacency(
@@ -119,8 +120,10 @@ def sort_order(keys_M: Tensor, bound: int) -> Tensor:
     n = len(keys_M)
     if bound * max(n, 1) >= 1 << 63:
         return keys_M.argsort(stable=True)
-    rows_M = torch.arange(n, device=keys_M.device)
-    return (keys_M * n + rows_M).sort().values % max(n, 1)
+    codes_M = keys_M * n + torch.arange(n, device=keys_M.device)
+    if codes_M.device.type == "cpu":  # numpy's sort uses the CPU's vector units
+        return torch.from_numpy(np.sort(codes_M.numpy())) % max(n, 1)
+    return codes_M.sort().values % max(n, 1)
 
 
 def owners(offsets_E1: Tensor) -> Tensor:
