@@ -11,8 +11,10 @@ from rich.markup import escape
 from pathe.errors import PatheError
 from pathe.options import (
     Data,
+    DataOption,
     Device,
     Json,
+    Model,
     ReadData,
     SplitName,
     Task,
@@ -92,13 +94,8 @@ def train(
 @reads_data
 def evaluate(
     read: ReadData,
-    model: Annotated[
-        Path,
-        typer.Argument(metavar="MODEL", help="A run or a model folder.", show_default=False),
-    ],
-    data: Annotated[
-        str, typer.Option("--data", metavar="DATA", help="As for train.", show_default=False)
-    ],
+    model: Model,
+    data: DataOption,
     split: Annotated[SplitName, typer.Option(help="Which part to judge by.")] = SplitName.test,
     protocol: Annotated[
         str,
@@ -159,13 +156,8 @@ def evaluate(
 @reads_data
 def predict(
     read: ReadData,
-    model: Annotated[
-        Path,
-        typer.Argument(metavar="MODEL", help="A run or a model folder.", show_default=False),
-    ],
-    data: Annotated[
-        str, typer.Option("--data", metavar="DATA", help="As for train.", show_default=False)
-    ],
+    model: Model,
+    data: DataOption,
     head: Annotated[str | None, typer.Option(help="The head entity, if it is known.")] = None,
     relation: Annotated[str | None, typer.Option(help="The relation, if it is known.")] = None,
     tail: Annotated[str | None, typer.Option(help="The tail entity, if it is known.")] = None,

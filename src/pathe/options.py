@@ -12,6 +12,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -53,6 +54,12 @@ DATA_HELP = (
     "or [cyan]fb15k237[/]."
 )
 Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP, show_default=False)]
+DataOption = Annotated[
+    str, typer.Option("--data", metavar="DATA", help="As for train.", show_default=False)
+]
+Model = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="A run or a model folder.", show_default=False)
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on stdout.")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.")]
 
