@@ -84,10 +84,10 @@ def walking(name: str) -> list[dict[str, Any]]:
         return len(starts) / best_time(run, repeats)
 
     rates = {hops: rate(hops) for hops in (5, 10)}
-    kernel = walks.compiled_kernel
-    vars(walks)["compiled_kernel"] = lambda device: None
+    twin = vars(walks)["twin"]
+    vars(walks)["twin"] = lambda *wanted: None
     plain = rate(10, repeats=1)
-    vars(walks)["compiled_kernel"] = kernel
+    vars(walks)["twin"] = twin
     theirs = igraph.Graph(n=kg.n_entities, edges=kg.train[:, [0, 2]].tolist(), directed=True)
     relations = kg.train[:, 1].tolist()
 

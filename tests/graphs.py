@@ -1,9 +1,10 @@
-"""Small graphs for the tests."""
+"""Small graphs for the tests, and the devices to try them on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import pytest
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
@@ -12,6 +13,9 @@ from pathe.columns import ReadReport
 from pathe.datasets import KnowledgeGraph
 from pathe.graph import Graph, build_graph
 from pathe.triples import Vocabulary
+
+no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+DEVICES = ["cpu", pytest.param("cuda", marks=no_gpu)]
 
 
 def sorted_triples(rows: Iterable[Sequence[int]]) -> Tensor:

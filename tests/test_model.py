@@ -7,16 +7,9 @@ from torch import nn
 
 from pathe.builder import build_model, paper_count
 from pathe.config import preset_names, read_preset
+from pathe.encoder import EncoderLayer, PathEncoder, dropout
 from pathe.encoding import Describer, describer, encode
-from pathe.model import (
-    Bag,
-    ContextLinear,
-    EncoderLayer,
-    PathE,
-    PathEncoder,
-    count_parameters,
-    dropout,
-)
+from pathe.model import Bag, ContextLinear, PathE, count_parameters
 
 ROWS = [(i, (i + j) % 5, (i * j + 1) % 30) for i in range(30) for j in range(1, 6)]
 AGGREGATORS = ["mean", "lstm", "transformer", "transformer-joint"]
@@ -74,11 +67,13 @@ def test_the_path_encoder_equals_a_plain_transformer_at_the_focus(n_layers, posi
     model = small(n_layers=n_layers)
     batch = describe(positions=positions).batch(torch.arange(30), seed=1)
     table = torch.cat([model.projector(batch.incoming, batch.outgoing), model.relations.weight])
-    tokens, mask = batch.tokens_UKT.flatten(0, 1), batch.mask_UKT.flatten(0, 1)
+    tokens = batch.tokens_UKT.flatten(0, 1)
+    mask = tokens >= 0
     places = batch.positions.expand_as(batch.tokens_UKT).flatten(0, 1)
-    found = model.encoder(table, tokens, places, mask, batch.focus)
+    given = batch.positions if positions == "focused" else places
+    found = model.encoder(table, tokens, given, batch.focus)
     with torch.no_grad():
-        x = table[tokens] + model.encoder.positions.weight[places.clamp(min=1) - 1]
+        x = table[tokens.clamp(min=0)] + model.encoder.positions.weight[places.clamp(min=1) - 1]
         plain = oracle(model.encoder, 16, 24)(x, src_key_padding_mask=~mask)[:, batch.focus]
     torch.testing.assert_close(found, plain, atol=1e-5, rtol=1e-5)
 
@@ -127,8 +122,8 @@ def test_padding_changes_nothing():
     batch = how.batch(torch.arange(30), seed=0)
     z = model.encode(batch)
     wide = {
-        name: nn.functional.pad(getattr(batch, name), (4, 6))
-        for name in ("tokens_UKT", "mask_UKT", "positions")
+        "tokens_UKT": nn.functional.pad(batch.tokens_UKT, (4, 6), value=-1),
+        "positions": nn.functional.pad(batch.positions, (4, 6)),
     }
     padded = type(batch)(batch.incoming, batch.outgoing, focus=batch.focus + 4, **wide)
     torch.testing.assert_close(model.encode(padded), z)
@@ -144,12 +139,10 @@ def test_relabelling_entities_changes_no_score():
     batch = here.batch(torch.arange(30), seed=0)
     expected = model.encode(batch)
     moved = there.batch(renamed, seed=0)  # contexts of the renamed graph, in its own order
-    is_entity = batch.tokens_UKT < 30
-    safe = batch.tokens_UKT.clamp(max=29)
-    tokens = torch.where(is_entity, renamed[safe], batch.tokens_UKT)
-    again = type(batch)(
-        moved.incoming, moved.outgoing, tokens, batch.positions, batch.mask_UKT, batch.focus
-    )
+    is_entity = (batch.tokens_UKT >= 0) & (batch.tokens_UKT < 30)
+    safe = batch.tokens_UKT.clamp(0, 29).long()
+    tokens = torch.where(is_entity, renamed[safe].int(), batch.tokens_UKT)
+    again = type(batch)(moved.incoming, moved.outgoing, tokens, batch.positions, batch.focus)
     torch.testing.assert_close(model.encode(again), expected)
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pathe import walks
+from pathe.twins import twin
 from pathe.walks import sample_walks
 
 
@@ -52,10 +53,10 @@ def test_the_compiled_kernel_equals_the_tensor_one(data, max_hops, seed, leave_o
     graph = graph_of(rows, n_entities, n_relations)
     starts = torch.arange(n_entities).repeat(7)
     ids = torch.arange(0, len(rows), 3) if leave_out else None
-    assert walks.compiled_kernel("cpu")
+    assert twin("walks", "cpu")
     fast = sample_walks(graph.outgoing, starts, max_hops, seed=seed, held_out=ids)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(walks, "compiled_kernel", lambda device: None)
+        patch.setattr(walks, "twin", lambda *wanted: None)
         patch.setattr(walks, "CHUNK", 16)
         plain = sample_walks(graph.outgoing, starts, max_hops, seed=seed, held_out=ids)
     assert torch.equal(fast.tokens_NT, plain.tokens_NT)
@@ -82,7 +83,7 @@ def test_steps_are_uniform_over_allowed_edges_even_when_most_are_closed(compiled
     rows = [(0, 0, 1), *((1, r, 0) for r in range(n_back)), (1, 0, 2), (1, 1, 2), (1, 0, 3)]
     graph = graph_of(rows)
     if not compiled:
-        monkeypatch.setattr(walks, "compiled_kernel", lambda device: None)
+        monkeypatch.setattr(walks, "twin", lambda *wanted: None)
     found = sample_walks(graph.outgoing, torch.zeros(9000, dtype=torch.long), 2, seed=0)
     assert (found.hops_N == 2).all()
     ends = Counter(found.tokens_NT[:, 4].tolist())

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 
 from pathe.config import Config
+from pathe.encoder import N_POSITIONS
 from pathe.encoding import Describer, describer
 from pathe.errors import ConfigError
 from pathe.graph import Graph
-from pathe.model import N_POSITIONS, PathE, published_count
+from pathe.model import PathE, published_count
 from pathe.randomness import keyed
 
 BATCHES, STEP, VALIDATION, MINING, TEST = range(1, 6)  # what a seed is for

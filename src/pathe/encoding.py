@@ -39,7 +39,7 @@ class Describer:
     def paths(self, entities_U: Tensor, seed: int, held_out_ids: Tensor | None = None) -> Paths:
         """Paths of the entities that avoid the held-out training triples."""
         if self.store is not None:
-            return self.store.draw(entities_U, self.n_paths, seed=seed).trim()
+            return self.store.draw(entities_U, self.n_paths, seed=seed)
         return sample_paths(
             self.graph,
             entities_U,
@@ -48,22 +48,23 @@ class Describer:
             seed=seed,
             form=self.form,
             held_out=held_out_ids,
-        ).trim()
+        )
 
     def batch(
         self, entities_U: Tensor, seed: int, held_out_ids: Tensor | None = None
     ) -> EntityBatch:
         """Paths of the entities and the contexts of all entities on them, tokens as table rows."""
         paths = self.paths(entities_U, seed, held_out_ids)
-        tokens = paths.tokens_UKT.long()
+        if entities_U.device.type == "cpu":  # elsewhere it would wait for the device
+            paths = paths.trim()
+        tokens = paths.tokens_UKT
         columns = torch.arange(tokens.shape[-1], device=tokens.device)
         is_relation_T = (columns - paths.focus) % 2 == 1
-        nodes = torch.where(is_relation_T, 0, tokens)
-        if tokens.numel() >= 8 * self.graph.n_entities:  # most are on some path: project them all
-            entities_V, n_nodes = None, self.graph.n_entities
-        else:
-            entities_V, nodes = nodes.unique(return_inverse=True)
-            n_nodes = len(entities_V)
+        n_nodes, entities_V, rows = self.graph.n_entities, None, tokens
+        if tokens.numel() < 8 * n_nodes:  # else most are on some path: project them all
+            entities_V, inverse = torch.where(is_relation_T, 0, tokens).unique(return_inverse=True)
+            n_nodes, rows = len(entities_V), inverse.int()
+        rows = torch.where(is_relation_T, tokens + n_nodes, rows)
         without: tuple[Tensor | None, Tensor | None] = (None, None)
         if held_out_ids is not None:
             assert self.slots is not None
@@ -71,9 +72,8 @@ class Describer:
         return EntityBatch(
             _bag(self.graph.in_contexts, entities_V, without[0]),
             _bag(self.graph.out_contexts, entities_V, without[1]),
-            torch.where(is_relation_T, tokens + n_nodes, nodes),
+            rows.masked_fill_(~paths.mask_UKT, -1),
             paths.positions(self.positions),
-            paths.mask_UKT,
             paths.focus,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -13,13 +14,13 @@ from pathe.datasets import KnowledgeGraph
 from pathe.encoding import Describer, Progress, encode
 from pathe.errors import ConfigError, DataError, ModelError
 from pathe.graph import build_graph
-from pathe.known import KnownTriples, index_triples
+from pathe.known import KnownTriples, Lists, index_triples
 from pathe.machine import free_memory
 from pathe.model import PathE, Side, count_parameters
 from pathe.negatives import corrupt
 from pathe.ranking import Ranks, join, metrics, rank
+from pathe.twins import ONE_AT_A_TIME, twin
 
-CPU_TILE = 2 << 20  # bytes of one tile of scores before they are summed
 SIDES: tuple[Side, Side] = ("tail", "head")
 TestSet = Literal["seen", "all"]
 
@@ -189,38 +190,45 @@ def rank_links(
 ) -> Ranks:
     """Ranks each triple's head or tail among all entities, known answers left out."""
     answers_E = model.candidates(z_E, side)
-    budget = budget or memory_budget(z_E.device)
-    rows = max(min(budget // (32 * len(z_E)), len(triples_M3)), 1)
+    count = _counter(model, answers_E, side)
+    per_query = 64 * z_E.shape[-1] if count else 32 * len(z_E)
+    rows = max((budget or memory_budget(z_E.device)) // per_query, 1)
     found = []
     for part in triples_M3.long().split(rows):
         heads, relations, tails = part.unbind(1)
         fixed, true = (tails, heads) if side == "head" else (heads, tails)
-        scores = _score_all(model, z_E[fixed], relations, answers_E, side, budget)
-        excluded = (
-            known.heads(relations, tails) if side == "head" else known.tails(heads, relations)
-        )
-        found.append(rank(scores, true, excluded))
+        lists, keys = known.answers(part, side)
+        if count:
+            found.append(count(z_E[fixed], relations, true, lists, keys))
+        else:
+            scores = model.candidate_scores(z_E[fixed], relations, answers_E, side)
+            found.append(rank(scores.float(), true, lists.find(keys)))
         if progress:
             progress(sum(len(r.optimistic_B) for r in found), len(triples_M3))
     return join(found)
 
 
-def _score_all(
-    model: PathE, known: Tensor, relations_B: Tensor, answers_E: Tensor, side: Side, budget: int
-) -> Tensor:
-    """(B, E) scores, a tile of queries and answers at a time; on a CPU tiles stay in its cache."""
-    pairs = max(
-        (CPU_TILE if known.device.type == "cpu" else budget) // (8 * answers_E[0].numel()), 1
-    )
-    rows = min(len(known), 16 if known.device.type == "cpu" else max(pairs // len(answers_E), 1))
-    columns = max(pairs // rows, 1)
-    scores_BE = torch.empty(len(known), len(answers_E), device=known.device)
-    for i in range(0, len(known), rows):
-        query, relations = known[i : i + rows], relations_B[i : i + rows]
-        for j in range(0, len(answers_E), columns):
-            tile = model.candidate_scores(query, relations, answers_E[j : j + columns], side)
-            scores_BE[i : i + rows, j : j + columns] = tile
-    return scores_BE
+def _counter(model: PathE, answers_E: Tensor, side: Side) -> Callable[..., Ranks] | None:
+    """Ranks without a score matrix, where the CPU has its compiled twin."""
+    kernel = twin("scores", answers_E.device.type)
+    head = model.link_head
+    if model.joint or answers_E.dtype != torch.float32 or not hasattr(kernel, "rank"):
+        return None
+    assert kernel is not None
+    assert head is not None
+    tiled = kernel.tiles(answers_E)
+
+    def count(
+        fixed_BD: Tensor, relations_B: Tensor, true_B: Tensor, lists: Lists, keys_B: Tensor
+    ) -> Ranks:
+        with ONE_AT_A_TIME:
+            better_B, equal_B, others_B = kernel.rank(
+                head.query(fixed_BD, relations_B, side), tiled, head.second.weight[0],
+                len(answers_E), true_B, *lists.locate(keys_B), lists.codes_V1, lists.n_values,
+            )  # fmt: skip
+        return Ranks(1 + better_B, 1 + better_B + equal_B, 1 + others_B)
+
+    return count
 
 
 @torch.inference_mode()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from pathe.graph import Tensors, expand
 
+Side = Literal["head", "tail"]
 NO_KEY = (1 << 63) - 1  # closes the sorted keys and codes, so that no search runs off their end
 
 
@@ -21,12 +23,20 @@ class Lists(Tensors):
     codes_V1: Tensor  # int64: group * n_values + value, sorted; NO_KEY last
     n_values: int
 
-    def find(self, keys_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Each key's (row, value) pairs, in row order; a key without values gives none."""
+    def locate(self, keys_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Where each key's codes start, and how many it has."""
         group_B = torch.searchsorted(self.keys_G, keys_B)
         starts_B = self.offsets_G1[group_B]
-        sizes_B = (self.offsets_G1[group_B + 1] - starts_B) * (self.keys_G[group_B] == keys_B)
-        rows_N, slots_N = expand(starts_B, sizes_B)
+        return starts_B, (self.offsets_G1[group_B + 1] - starts_B) * (
+            self.keys_G[group_B] == keys_B
+        )
+
+    def find(self, keys_B: Tensor, total: int | None = None) -> tuple[Tensor, Tensor]:
+        """Each key's (row, value) pairs, in row order; a key without values gives none.
+
+        `total` is their number, where it is known.
+        """
+        rows_N, slots_N = expand(*self.locate(keys_B), total)
         return rows_N, self.codes_V1[slots_N] % self.n_values
 
     def contains(self, keys_B: Tensor, values_B: Tensor) -> Tensor:
@@ -47,6 +57,13 @@ class KnownTriples(Tensors):
     by_head_relation: Lists
     by_relation_tail: Lists
     by_head_tail: Lists
+
+    def answers(self, triples_B3: Tensor, side: Side) -> tuple[Lists, Tensor]:
+        """The lists of known answers on a side, and each triple's key there."""
+        heads_B, relations_B, tails_B = triples_B3.unbind(1)
+        if side == "head":
+            return self.by_relation_tail, _keys(tails_B, relations_B, self.n_relations)
+        return self.by_head_relation, _keys(heads_B, relations_B, self.n_relations)
 
     def tails(self, heads_B: Tensor, relations_B: Tensor) -> tuple[Tensor, Tensor]:
         """The known tails of each (head, relation) as (row, tail) pairs."""

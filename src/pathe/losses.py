@@ -37,7 +37,7 @@ def link_loss(
 def ce(positive_B: Tensor, negative_BN: Tensor, mask_BN: Tensor, smoothing: float) -> Tensor:
     """Cross entropy of the positive within its group; smoothing spreads over the whole group."""
     negative_BN = negative_BN.masked_fill(~mask_BN, float("-inf"))
-    total_B = torch.logsumexp(torch.cat([positive_B[:, None], negative_BN], 1), 1)
+    total_B = torch.logaddexp(positive_B, negative_BN.logsumexp(1))
     loss_B = total_B - positive_B
     if smoothing:
         sums_B = positive_B + negative_BN.masked_fill(~mask_BN, 0.0).sum(1)

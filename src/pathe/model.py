@@ -13,7 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-N_POSITIONS = 100  # rows of the position table, as published
+from pathe.aggregators import LSTMAggregator, MeanAggregator, TransformerAggregator
+from pathe.encoder import N_POSITIONS, PathEncoder, dropout
+from pathe.scores import relu_dot
+
 Side = Literal["head", "tail"]
 
 
@@ -30,24 +33,15 @@ class Bag:
 class EntityBatch:
     """What it takes to encode U entities: paths over V entities and the V entities' contexts.
 
-    tokens_UKT index rows of [V entities | R relations]; positions_T (or UKT) count from 1.
+    tokens_UKT index rows of [V entities | R relations], -1 where padded; positions (T or UKT)
+    count from 1.
     """
 
     incoming: Bag
     outgoing: Bag
     tokens_UKT: Tensor
     positions: Tensor
-    mask_UKT: Tensor
     focus: int
-
-
-def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """F.dropout; on a CPU four draws come from one random number, as drawing is what takes long."""
-    if not training or p == 0 or x.device.type != "cpu":
-        return F.dropout(x, p, training)
-    bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
-    keep = bits.view(torch.int16)[: x.numel()].view(x.shape) >= round(p * (1 << 16)) - (1 << 15)
-    return x * (keep * (1 / (1 - p)))
 
 
 class ContextLinear(nn.Module):
@@ -100,139 +94,6 @@ class NodeProjector(nn.Module):
         return projected
 
 
-class EncoderLayer(nn.Module):
-    """A post-norm Transformer encoder layer whose queries may be fewer than its keys."""
-
-    def __init__(self, dim: int, n_heads: int, feedforward: int, dropout: float) -> None:
-        super().__init__()
-        self.n_heads, self.dropout = n_heads, dropout
-        self.query, self.key, self.value = (nn.Linear(dim, dim) for _ in range(3))
-        self.out = nn.Linear(dim, dim)
-        self.norm_1, self.norm_2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.up, self.down = nn.Linear(dim, feedforward), nn.Linear(feedforward, dim)
-        for linear in (self.query, self.key, self.value):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
-        nn.init.zeros_(self.out.bias)
-
-    def forward(self, x_NQD: Tensor, key_NTD: Tensor, value_NTD: Tensor, mask_NT: Tensor) -> Tensor:
-        """Lets each of Q tokens read T keys and values; mask_NT is True where real."""
-        n, q, d = x_NQD.shape
-
-        def split(y: Tensor) -> Tensor:
-            return y.view(n, -1, self.n_heads, d // self.n_heads).transpose(1, 2)
-
-        # Written out: paths are short and many, which fused kernels serve badly or not at all.
-        query, key, value = split(self.query(x_NQD)), split(key_NTD), split(value_NTD)
-        scores = query @ key.transpose(-1, -2) * (d // self.n_heads) ** -0.5
-        scores = scores.masked_fill(~mask_NT[:, None, None, :], float("-inf"))
-        read = self._drop(scores.softmax(-1)) @ value
-        read_NQD = self.out(read.transpose(1, 2).reshape(n, q, d))
-        x_NQD = self.norm_1(x_NQD + self._drop(read_NQD))
-        fed = self.down(self._drop(F.relu(self.up(x_NQD))))
-        out: Tensor = self.norm_2(x_NQD + self._drop(fed))
-        return out
-
-    def _drop(self, x: Tensor) -> Tensor:
-        return dropout(x, self.dropout, self.training)
-
-
-class PathEncoder(nn.Module):
-    """Paths -> the focus token's vector.
-
-    Two exact savings: the first layer's keys and values are linear in token + position, so they
-    are computed once for each distinct token and position and gathered; the last layer asks for
-    the focus alone.
-    """
-
-    def __init__(
-        self, dim: int, n_heads: int, n_layers: int, feedforward: int, dropout: float
-    ) -> None:
-        super().__init__()
-        self.positions = nn.Embedding(N_POSITIONS, dim)
-        nn.init.normal_(self.positions.weight, std=0.02)
-        self.layers = nn.ModuleList(
-            EncoderLayer(dim, n_heads, feedforward, dropout) for _ in range(n_layers)
-        )
-        self.norm = nn.LayerNorm(dim)
-
-    def forward(
-        self, table_VD: Tensor, tokens_NT: Tensor, positions: Tensor, mask_NT: Tensor, focus: int
-    ) -> Tensor:
-        """(N, D) from tokens_NT that index table_VD and 1-based positions (T or NT)."""
-        places_T = positions.clamp(min=1) - 1  # padding has no position; it is masked anyway
-        x_NTD = tokens_NT  # replaced before its first use as vectors
-        for i, layer in enumerate(self.layers):
-            assert isinstance(layer, EncoderLayer)
-            last = i == len(self.layers) - 1
-            if i == 0:
-                key_NTD, value_NTD = (
-                    F.embedding(tokens_NT, F.linear(table_VD, part.weight))
-                    + F.embedding(places_T, part(self.positions.weight))
-                    for part in (layer.key, layer.value)
-                )
-                columns = slice(focus, focus + 1) if last else slice(None)
-                x_NTD = F.embedding(tokens_NT[:, columns], table_VD)
-                x_NTD = x_NTD + self.positions(places_T[..., columns])
-            else:
-                key_NTD, value_NTD = layer.key(x_NTD), layer.value(x_NTD)
-                x_NTD = x_NTD[:, focus : focus + 1] if last else x_NTD
-            x_NTD = layer(x_NTD, key_NTD, value_NTD, mask_NT)
-        encoded: Tensor = self.norm(x_NTD[:, 0])
-        return encoded
-
-
-class MeanAggregator(nn.Module):
-    """The average of an entity's path vectors."""
-
-    def forward(self, x_UKD: Tensor) -> Tensor:
-        return x_UKD.mean(1)
-
-
-class LSTMAggregator(nn.Module):
-    """The last states of a bidirectional LSTM over an entity's path vectors."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.lstm = nn.LSTM(dim, dim // 2, batch_first=True, bidirectional=True)
-
-    def forward(self, x_UKD: Tensor) -> Tensor:
-        last = self.lstm(x_UKD)[1][0]
-        return torch.cat([last[0], last[1]], -1)
-
-
-class TransformerAggregator(nn.Module):
-    """A learned token reads an entity's path vectors; its output is the entity's vector.
-
-    With two tokens (`joint`) it reads the paths of a head and of a tail at once, each marked by
-    its own token, and gives a vector for either.
-    """
-
-    def __init__(self, dim: int, n_layers: int, dropout: float, n_tokens: int = 1) -> None:
-        super().__init__()
-        self.tokens = nn.Parameter(torch.randn(n_tokens, dim) * 0.02)
-        self.layers = nn.ModuleList(EncoderLayer(dim, 1, dim, dropout) for _ in range(n_layers))
-
-    def forward(self, x_UKD: Tensor) -> Tensor:
-        return self._read(x_UKD)[:, 0]
-
-    def joint(self, heads_BKD: Tensor, tails_BKD: Tensor) -> tuple[Tensor, Tensor]:
-        """(head, tail) vectors of pairs, each seen in the light of the other."""
-        marked = torch.cat([heads_BKD + self.tokens[0], tails_BKD + self.tokens[1]], 1)
-        head_BD, tail_BD = self._read(marked).unbind(1)
-        return head_BD, tail_BD
-
-    def _read(self, x_UKD: Tensor) -> Tensor:
-        n_tokens = len(self.tokens)
-        x = torch.cat([self.tokens.expand(len(x_UKD), -1, -1), x_UKD], 1)
-        mask = x.new_ones(x.shape[:2], dtype=torch.bool)
-        for i, layer in enumerate(self.layers):
-            assert isinstance(layer, EncoderLayer)
-            asking = x[:, :n_tokens] if i == len(self.layers) - 1 else x
-            x = layer(asking, layer.key(x), layer.value(x), mask)
-        return x[:, :n_tokens]
-
-
 class LinkHead(nn.Module):
     """w2 . relu(W1 [h|r|t] + b1) + b2, with W1 applied to h, r and t apart.
 
@@ -257,6 +118,10 @@ class LinkHead(nn.Module):
     def score(self, query: Tensor, candidate: Tensor) -> Tensor:
         """Scores of query and candidate vectors (..., D) that broadcast."""
         return self.second(F.relu(query + candidate)).squeeze(-1)  # type: ignore[no-any-return]
+
+    def score_all(self, query_BD: Tensor, candidates_CD: Tensor) -> Tensor:
+        """(B, C) scores of every candidate for every query."""
+        return relu_dot(query_BD, candidates_CD, self.second.weight[0]) + self.second.bias
 
 
 class RelationHead(nn.Module):
@@ -325,7 +190,6 @@ class PathE(nn.Module):
             torch.cat([nodes_VD, self.relations.weight]),
             batch.tokens_UKT.view(u * k, t),
             batch.positions.view(-1, t) if batch.positions.dim() > 1 else batch.positions,
-            batch.mask_UKT.view(u * k, t),
             batch.focus,
         )
         x_UKD = encoded_ND.view(u, k, -1)
@@ -357,6 +221,8 @@ class PathE(nn.Module):
         if self.joint:
             return self._joint_candidate_scores(known, relations_B, candidates, side)
         query_BD = self.link_head.query(known, relations_B, side)
+        if candidates.dim() == 2:
+            return self.link_head.score_all(query_BD, candidates)
         return self.link_head.score(query_BD[:, None], candidates)
 
     def _joint_candidate_scores(

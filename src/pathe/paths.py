@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pathe.graph import Graph, Tensors
 from pathe.randomness import draw, keyed, mix
-from pathe.walks import walk
+from pathe.walks import held_out_mask, walk
 
 Form = Literal["joined", "single"]
 Positions = Literal["focused", "absolute"]
@@ -77,6 +77,8 @@ def sample_paths(
     A single walk takes either direction with equal chance, the other one where that has no edge;
     an entity without edges gets paths of one token. `first_path` continues an earlier call.
     """
+    if held_out is not None:
+        held_out = held_out_mask(graph.n_triples, held_out)
     numbers_K = torch.arange(first_path, first_path + n_paths, device=entities_U.device)
     starts_N = entities_U.repeat_interleave(n_paths)
     numbers_N = numbers_K.repeat(len(entities_U))
@@ -103,10 +105,9 @@ def sample_paths(
             for adjacency, state_N, is_in in zip(
                 (graph.outgoing, graph.incoming), states, (False, True), strict=True
             ):
-                rows = (stuck_N & (incoming_N == is_in)).nonzero().squeeze(1)
                 walk(
                     adjacency, tokens_NT, hops_N, state_N, max_hops,
-                    rows=rows, held_out=held_out,
+                    wanted_N=stuck_N & (incoming_N == is_in), held_out=held_out,
                 )  # fmt: skip
         incoming_N &= hops_N > 0  # a path of one token has no direction
 

@@ -316,7 +316,8 @@ def _trainer(
         precision = "bf16" if accelerator == "gpu" else "32"
     callbacks: list[pl.Callback] = [stop_key, MetricLines(folder / METRICS)]
     if progress_bar:
-        callbacks.append(RichProgressBar(leave=False, console_kwargs={"stderr": True}))
+        every = 1 if accelerator == "cpu" else 20  # steps; showing a loss waits for the GPU
+        callbacks.append(RichProgressBar(every, leave=False, console_kwargs={"stderr": True}))
     if validates:
         callbacks.append(EarlyStopping("valid_mrr", config.min_delta, config.patience, mode="max"))
         callbacks.append(

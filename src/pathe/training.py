@@ -8,6 +8,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pathe.builder import BATCHES, STEP, VALIDATION, build_describer, derived_seed
@@ -23,6 +24,7 @@ from pathe.negatives import corrupt, is_known, shared
 from pathe.randomness import keyed
 
 SIDES: tuple[Side, Side] = ("tail", "head")
+LOOK_EVERY = 16  # steps between two looks at the loss on a GPU, which has to be waited for
 
 
 def check_fits(config: Config, n_entities: int, n_triples: int) -> None:
@@ -116,8 +118,14 @@ class PathELearner(pl.LightningModule):
         self.known = index_triples(self.train_M3, n_entities, n_relations)
         known_M3 = torch.cat([self.train_M3, self.valid_M3])
         self.known_valid: KnownTriples = index_triples(known_M3, n_entities, n_relations)
-        degrees_E = graph.outgoing.degrees_E + graph.incoming.degrees_E
-        self.pool_C = degrees_E.nonzero().squeeze(1)  # entities that training knows
+        self.in_pool_E = (graph.outgoing.degrees_E + graph.incoming.degrees_E) > 0
+        self.pool_C = self.in_pool_E.nonzero().squeeze(1)  # entities that training knows
+        if config.task != "relation" and config.negative_sampling == "all":
+            self.n_answers = {}  # of each triple, where the step that asks needn't wait for it
+            for side in SIDES:
+                lists, keys_M = self.known.answers(self.train_M3, side)
+                self.n_answers[side] = lists.locate(keys_M)[1].cpu()
+        self.finite = torch.ones((), dtype=torch.bool, device=device)
         counts_R = torch.bincount(self.train_M3[:, 1], minlength=n_relations).float()
         self.weights_R = class_weights(counts_R) if config.class_weights else None
 
@@ -142,16 +150,21 @@ class PathELearner(pl.LightningModule):
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.Adam(self.model.parameters(), lr=self.config.learning_rate)
 
+    def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:
+        return batch  # ids go there in the step; here they stay readable without waiting
+
     def training_step(self, batch: tuple[Tensor, int, int], batch_idx: int) -> Tensor:
         ids_B, epoch, place = batch
         self.batches.finish(epoch, place)
         seed = derived_seed(self.config.seed, STEP, epoch, place, self.global_rank)
         torch.manual_seed(seed)  # dropout
-        losses = self.losses(ids_B.to(self.device), seed)
+        losses = self.losses(ids_B, seed)
         loss = sum(losses.values(), start=torch.zeros((), device=self.device))
-        if not torch.isfinite(loss):
+        self.finite &= loss.isfinite()
+        due = place % LOOK_EVERY == LOOK_EVERY - 1 or place == len(self.batches) - 1
+        if (due or self.device.type == "cpu") and not self.finite:
             raise TrainingError(
-                f"The loss became {loss.item()} in epoch {self.current_epoch}, batch {batch_idx}. "
+                f"The loss is no finite number in epoch {epoch}, batch {place} or just before. "
                 f"Lower learning_rate ({self.config.learning_rate}), set clip, or use "
                 "contexts=log1p; the checkpoints of earlier epochs are kept."
             )
@@ -162,19 +175,18 @@ class PathELearner(pl.LightningModule):
 
     def losses(self, ids_B: Tensor, seed: int) -> dict[str, Tensor]:
         """The weighted loss of each task on a batch of training triples."""
-        config = self.config
-        triples_B3 = self.train_M3[ids_B]
-        asks = self._answers(triples_B3, seed) if config.task != "relation" else {}
+        config, here_B = self.config, ids_B.to(self.device)
+        triples_B3 = self.train_M3[here_B]
+        asks = self._answers(ids_B, seed) if config.task != "relation" else {}
         wanted = [
             triples_B3[:, 0],
             triples_B3[:, 2],
             *(pick.flatten() for pick, _ in asks.values()),
         ]
-        entities_U, row_of = torch.cat(wanted).unique(return_inverse=True)
-        held_out_ids = ids_B if config.hold_out_batch else None
+        entities_U, rows = self._distinct(wanted)
+        held_out_ids = here_B if config.hold_out_batch else None
         z_U = self.model.encode(self.describe.batch(entities_U, seed, held_out_ids))
-        rows = row_of.split([len(w) for w in wanted])
-        heads, tails = z_U[rows[0]], z_U[rows[1]]
+        heads, tails = F.embedding(rows[0], z_U), F.embedding(rows[1], z_U)
         relations_B = triples_B3[:, 1]
         weight = {"link": 1.0, "relation": 0.0, "multi": config.link_weight}[config.task]
         found = {}
@@ -184,8 +196,9 @@ class PathELearner(pl.LightningModule):
             for (side, (pick, mask_BN)), row in zip(asks.items(), rows[2:], strict=True):
                 fixed = heads if side == "tail" else tails
                 # one set for the whole batch, or each triple's own
-                mine = row if pick.dim() == 1 else row.view_as(pick)
-                answers = self.model.candidates(z_U, side)[mine]
+                answers = self.model.candidates(z_U, side)
+                if config.negative_sampling != "all":
+                    answers = F.embedding(row.view_as(pick), answers)
                 negative_BN = self.model.candidate_scores(fixed, relations_B, answers, side)
                 total = total + link_loss(
                     config.loss,
@@ -207,9 +220,18 @@ class PathELearner(pl.LightningModule):
             )
         return found
 
-    def _answers(self, triples_B3: Tensor, seed: int) -> dict[Side, tuple[Tensor, Tensor]]:
+    def _distinct(self, wanted: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """The entities to encode, each once, and the rows of the wanted ones among them."""
+        n_wanted, n_entities = sum(map(len, wanted)), self.graph.n_entities
+        whole = self.config.negative_sampling == "all" and len(wanted) > 2
+        if whole or (self.device.type == "cuda" and n_wanted >= n_entities):  # no wait for a count
+            return torch.arange(n_entities, device=self.device), wanted
+        entities_U, rows = torch.cat(wanted).unique(return_inverse=True)
+        return entities_U, list(rows.split([len(w) for w in wanted]))
+
+    def _answers(self, ids_B: Tensor, seed: int) -> dict[Side, tuple[Tensor, Tensor]]:
         """For each side the wrong answers (N for the batch, or B x N) and which of them count."""
-        n = self.config.negatives
+        n, triples_B3 = self.config.negatives, self.train_M3[ids_B.to(self.device)]
         match self.config.negative_sampling:
             case "each":
                 return {
@@ -218,12 +240,19 @@ class PathELearner(pl.LightningModule):
                 }
             case "shared":
                 picks = {side: shared(self.pool_C, n, side, seed=seed) for side in SIDES}
+                return {
+                    side: (pick, ~is_known(self.known, triples_B3, side, pick))
+                    for side, pick in picks.items()
+                }
             case "all":
-                picks = dict.fromkeys(SIDES, self.pool_C)
-        return {
-            side: (pick, ~is_known(self.known, triples_B3, side, pick))
-            for side, pick in picks.items()
-        }
+                everyone = torch.arange(self.graph.n_entities, device=self.device)
+                return {side: (everyone, self._open(triples_B3, ids_B, side)) for side in SIDES}
+
+    def _open(self, triples_B3: Tensor, ids_B: Tensor, side: Side) -> Tensor:
+        """(B, E): which entities are wrong answers, as far as training knows."""
+        lists, keys_B = self.known.answers(triples_B3, side)
+        known = lists.find(keys_B, int(self.n_answers[side][ids_B].sum()))
+        return self.in_pool_E.repeat(len(keys_B), 1).index_put_(known, self.in_pool_E.new_zeros(()))
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         with torch.autocast(self.device.type, enabled=False):  # as the final evaluation is

@@ -9,18 +9,14 @@ attempt), so walks don't depend on chunks, device or kernel.
 
 from __future__ import annotations
 
-import functools
-import importlib
-import os
-import threading
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from pathe.graph import Adjacency, expand
 from pathe.randomness import below, draw, keyed
+from pathe.twins import ONE_AT_A_TIME, twin
 
 N_TRIES = 4
 CHUNK, GPU_CHUNK = 1 << 16, 1 << 22  # walks handled at once: bounds the temporaries
@@ -77,62 +73,37 @@ def walk(
     *,
     focus: int = 0,
     step: int = 1,
-    rows: Tensor | None = None,
+    wanted_N: Tensor | None = None,
     held_out: Tensor | None = None,
 ) -> None:
     """Fills `tokens_NT` in place from the focus column outwards: to the right, or left by step -1.
 
-    The focus column holds the starts; `rows` are the ones to walk (default: all).
+    The focus column holds the starts; `wanted_N` marks the rows to walk (default: all).
     """
     if tokens_NT.device != adjacency.offsets_E1.device:
         raise ValueError(
             f"walks start on {tokens_NT.device}, the graph is on {adjacency.offsets_E1.device}"
         )
-    if rows is None:
-        rows = torch.arange(len(tokens_NT), device=tokens_NT.device)
+    if wanted_N is None:
+        wanted_N = torch.ones_like(hops_N, dtype=torch.bool)
     held_out_M = None
     if held_out is not None:
         held_out_M = held_out_mask(len(adjacency.triples_M), held_out)
-    kernel = _walk_tensors
     if tokens_NT.device.type == "cpu":
         starts = tokens_NT[:, focus]
         if len(starts) and not 0 <= int(starts.min()) <= int(starts.max()) < adjacency.n_entities:
             raise IndexError(f"walks must start at entities 0 to {adjacency.n_entities - 1}")
-    if compiled_kernel(tokens_NT.device.type):
-        kernel = _walk_compiled
-    kernel(adjacency, tokens_NT, hops_N, states_N, max_hops, focus, step, rows, held_out_M)
-
-
-@functools.cache
-def compiled_kernel(device_type: str) -> Any:
-    """The twin for a CPU (numba) or GPU (Triton); None where that isn't there or doesn't fit."""
-    try:
-        return importlib.import_module(f"pathe.walks_{_TWINS[device_type]}").walk
-    except (ImportError, KeyError):
-        return None
-
-
-_TWINS = {"cpu": "cpu", "cuda": "gpu"}
-# numba's threads don't survive a fork, and two Python threads must not run them at once.
-_ONE_AT_A_TIME = threading.Lock()
-
-
-def _after_fork() -> None:
-    _TWINS.clear()
-    compiled_kernel.cache_clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
-def _walk_compiled(
-    adjacency: Adjacency, tokens_NT: Tensor, hops_N: Tensor, states_N: Tensor, max_hops: int,
-    focus: int, step: int, rows: Tensor, held_out_M: Tensor | None,
-) -> None:  # fmt: skip
-    with _ONE_AT_A_TIME:
-        compiled_kernel(tokens_NT.device.type)(
+    compiled = twin("walks", tokens_NT.device.type)
+    if compiled is None:
+        rows = wanted_N.nonzero().squeeze(1)
+        _walk_tensors(
+            adjacency, tokens_NT, hops_N, states_N, max_hops, focus, step, rows, held_out_M
+        )
+        return
+    with ONE_AT_A_TIME:
+        compiled.walk(
             adjacency.offsets_E1, adjacency.neighbours_M, adjacency.relations_M,
-            adjacency.triples_M, held_out_M, rows, states_N, max_hops, N_TRIES,
+            adjacency.triples_M, held_out_M, wanted_N, states_N, max_hops, N_TRIES,
             tokens_NT, focus, step, hops_N,
         )  # fmt: skip
 

@@ -67,11 +67,12 @@ def _choose(
 @njit(parallel=True, nogil=True, cache=True)
 def _walk(
     offsets: Any, neighbours: Any, relations: Any, triples: Any, held: Any,
-    rows: Any, states: Any, max_hops: int, n_tries: int,
+    wanted: Any, states: Any, max_hops: int, n_tries: int,
     tokens: Any, focus: int, step: int, hops: Any,
 ) -> None:  # fmt: skip
-    for i in prange(rows.shape[0]):
-        row = rows[i]
+    for row in prange(wanted.shape[0]):
+        if not wanted[row]:
+            continue
         path = tokens[row]
         done = 0
         for hop in range(max_hops):
@@ -94,12 +95,13 @@ def _walk(
 
 def walk(
     offsets: Tensor, neighbours: Tensor, relations: Tensor, triples: Tensor, held: Tensor | None,
-    rows: Tensor, states: Tensor, max_hops: int, n_tries: int,
+    wanted: Tensor, states: Tensor, max_hops: int, n_tries: int,
     tokens: Tensor, focus: int, step: int, hops: Tensor,
 ) -> None:  # fmt: skip
-    """Walks rows of `tokens` outwards from their focus column, in place."""
+    """Walks the wanted rows of `tokens` outwards from their focus column, in place."""
     held = torch.zeros(0, dtype=torch.bool) if held is None else held
     _walk(
         offsets.numpy(), neighbours.numpy(), relations.numpy(), triples.numpy(), held.numpy(),
-        rows.numpy(), states.numpy(), max_hops, n_tries, tokens.numpy(), focus, step, hops.numpy(),
+        wanted.numpy(), states.numpy(), max_hops, n_tries,
+        tokens.numpy(), focus, step, hops.numpy(),
     )  # fmt: skip

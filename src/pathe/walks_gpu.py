@@ -40,13 +40,13 @@ def _allowed(slot, wanted, neighbours, triples, held, here, step, hop, HAS_HELD:
 
 @triton.jit
 def _walk(
-    offsets, neighbours, relations, triples, held, rows, states, tokens, hops,
+    offsets, neighbours, relations, triples, held, chosen, states, tokens, hops,
     n_rows, width, focus, step, max_hops, n_tries,
     HAS_HELD: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    live = i < n_rows
-    row = tl.load(rows + i, mask=live, other=0)
+    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    mine = tl.load(chosen + row, mask=row < n_rows, other=0) != 0
+    live = mine
     state = tl.load(states + row, mask=live, other=0)
     start = tokens + row * width + focus
     done = tl.zeros([BLOCK], tl.int32)
@@ -82,21 +82,21 @@ def _walk(
         tl.store(here + 2 * step, neighbour, mask=live)
         done += live.to(tl.int32)
         tl.debug_barrier()  # the next hop reads these tokens, perhaps in other threads
-    tl.store(hops + row, done, mask=i < n_rows)
+    tl.store(hops + row, done, mask=mine)
 
 
 def walk(
     offsets: Tensor, neighbours: Tensor, relations: Tensor, triples: Tensor, held: Tensor | None,
-    rows: Tensor, states: Tensor, max_hops: int, n_tries: int,
+    wanted: Tensor, states: Tensor, max_hops: int, n_tries: int,
     tokens: Tensor, focus: int, step: int, hops: Tensor,
 ) -> None:  # fmt: skip
-    """Walks rows of `tokens` outwards from their focus column, in place."""
-    if not len(rows):
+    """Walks the wanted rows of `tokens` outwards from their focus column, in place."""
+    if not len(wanted):
         return
-    grid: Any = (triton.cdiv(len(rows), BLOCK),)
+    grid: Any = (triton.cdiv(len(wanted), BLOCK),)
     _walk[grid](
         offsets, neighbours, relations, triples, triples if held is None else held,
-        rows, states, tokens, hops,
-        len(rows), tokens.shape[1], focus, step, max_hops, n_tries,
+        wanted, states, tokens, hops,
+        len(wanted), tokens.shape[1], focus, step, max_hops, n_tries,
         HAS_HELD=held is not None, BLOCK=BLOCK,
     )  # fmt: skip

@@ -1,0 +1,177 @@
+"""The GPU twin of `attention` in Triton: keys and values are read where they lie, by token."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+BLOCK = 32  # paths a program
+SPLITS = 4  # parts of a token's occurrences, added up in a fixed order
+
+
+@triton.jit
+def _read(
+    query, keys, values, tokens, bias, keep, out, weights,
+    n_paths, n_tokens, H: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One head of BLOCK paths: scores, softmax, the weighted sum of values."""
+    h = tl.program_id(1)
+    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    live = n < n_paths
+    row = n.to(tl.int64)
+    s = tl.arange(0, S)
+    q = tl.load(query + (row * H + h)[:, None] * S + s, mask=live[:, None], other=0.0).to(
+        tl.float32
+    )
+    at = (row * H + h) * n_tokens
+    top = tl.full([BLOCK], float("-inf"), tl.float32)
+    for t in range(n_tokens):
+        token = tl.load(tokens + row * n_tokens + t, mask=live, other=-1)
+        real = token >= 0
+        place = (token.to(tl.int64) * H + h)[:, None] * S + s
+        key = tl.load(keys + place, mask=real[:, None], other=0.0).to(tl.float32)
+        score = tl.sum(q * key, 1) + tl.load(bias + at + t, mask=real, other=0.0)
+        score = tl.where(real, score, float("-inf"))
+        tl.store(weights + at + t, score, mask=live)
+        top = tl.maximum(top, score)
+    tl.debug_barrier()  # what one thread stored another may load
+    total = tl.zeros([BLOCK], tl.float32)
+    for t in range(n_tokens):
+        total += tl.exp(tl.load(weights + at + t, mask=live, other=float("-inf")) - top)
+    tl.debug_barrier()
+    read = tl.zeros([BLOCK, S], tl.float32)
+    for t in range(n_tokens):
+        token = tl.load(tokens + row * n_tokens + t, mask=live, other=-1)
+        real = token >= 0
+        share = tl.exp(tl.load(weights + at + t, mask=live, other=float("-inf")) - top) / total
+        tl.store(weights + at + t, share, mask=live)
+        share = share * tl.load(keep + at + t, mask=real, other=0.0)
+        place = (token.to(tl.int64) * H + h)[:, None] * S + s
+        read += share[:, None] * tl.load(values + place, mask=real[:, None], other=0.0).to(
+            tl.float32
+        )
+    tl.store(out + (row * H + h)[:, None] * S + s, read, mask=live[:, None])
+
+
+@triton.jit
+def _read_backward(
+    keys, values, tokens, keep, weights, grad_read, grad_weights, grad_query, grad_score,
+    n_paths, n_tokens, H: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Gradients of the scores and of the query; those of keys and values follow by token."""
+    h = tl.program_id(1)
+    n = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    live = n < n_paths
+    row = n.to(tl.int64)
+    s = tl.arange(0, S)
+    mine = (row * H + h)[:, None] * S + s
+    g = tl.load(grad_read + mine, mask=live[:, None], other=0.0)
+    at = (row * H + h) * n_tokens
+    dot = tl.zeros([BLOCK], tl.float32)
+    for t in range(n_tokens):
+        token = tl.load(tokens + row * n_tokens + t, mask=live, other=-1)
+        real = token >= 0
+        place = (token.to(tl.int64) * H + h)[:, None] * S + s
+        value = tl.load(values + place, mask=real[:, None], other=0.0).to(tl.float32)
+        grad = tl.sum(g * value, 1) * tl.load(keep + at + t, mask=real, other=0.0)
+        grad += tl.load(grad_weights + at + t, mask=real, other=0.0)
+        tl.store(grad_score + at + t, grad, mask=live)
+        dot += grad * tl.load(weights + at + t, mask=real, other=0.0)
+    tl.debug_barrier()
+    total = tl.zeros([BLOCK, S], tl.float32)
+    for t in range(n_tokens):
+        token = tl.load(tokens + row * n_tokens + t, mask=live, other=-1)
+        real = token >= 0
+        place = (token.to(tl.int64) * H + h)[:, None] * S + s
+        share = tl.load(weights + at + t, mask=real, other=0.0)
+        grad = share * (tl.load(grad_score + at + t, mask=live, other=0.0) - dot)
+        tl.store(grad_score + at + t, grad, mask=live)
+        key = tl.load(keys + place, mask=real[:, None], other=0.0).to(tl.float32)
+        total += grad[:, None] * key
+    tl.store(grad_query + mine, total, mask=live[:, None])
+
+
+@triton.jit
+def _by_token(
+    query, grad_read, weights, keep, grad_score, order, offsets, grad_keys, grad_values,
+    n_rows, n_tokens, H: tl.constexpr, S: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A share of one token's occurrences: what it brings to the token's key and value."""
+    v, h, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    first, last = tl.load(offsets + v), tl.load(offsets + v + 1)
+    share = (last - first + SPLITS - 1) // SPLITS
+    first += split * share
+    last = tl.minimum(last, first + share)
+    s = tl.arange(0, S)
+    key = tl.zeros([S], tl.float32)
+    value = tl.zeros([S], tl.float32)
+    for start in range(first, last, BLOCK):
+        i = start + tl.arange(0, BLOCK)
+        live = i < last
+        place = tl.load(order + i, mask=live, other=0)
+        n, t = place // n_tokens, place % n_tokens
+        at = (n * H + h) * n_tokens + t
+        mine = (n * H + h)[:, None] * S + s
+        score = tl.load(grad_score + at, mask=live, other=0.0)
+        q = tl.load(query + mine, mask=live[:, None], other=0.0).to(tl.float32)
+        key += tl.sum(score[:, None] * q, 0)
+        kept = tl.load(weights + at, mask=live, other=0.0) * tl.load(
+            keep + at, mask=live, other=0.0
+        )
+        value += tl.sum(kept[:, None] * tl.load(grad_read + mine, mask=live[:, None], other=0.0), 0)
+    place = ((split * n_rows + v).to(tl.int64) * H + h) * S + s
+    tl.store(grad_keys + place, key)
+    tl.store(grad_values + place, value)
+
+
+def read(
+    query_NHS: Tensor, keys_VHS: Tensor, values_VHS: Tensor, tokens_NT: Tensor,
+    bias_NHT: Tensor, keep_NHT: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(read_NHS, weights_NHT before `keep`)."""
+    n, h, s = query_NHS.shape
+    t = tokens_NT.shape[1]
+    read_NHS = torch.empty(n, h, s, device=query_NHS.device)
+    weights_NHT = torch.empty(n, h, t, device=query_NHS.device)
+    grid: Any = (triton.cdiv(n, BLOCK), h)
+    _read[grid](
+        query_NHS, keys_VHS, values_VHS, tokens_NT, bias_NHT, keep_NHT, read_NHS, weights_NHT,
+        n, t, H=h, S=s, BLOCK=BLOCK,
+    )  # fmt: skip
+    return read_NHS, weights_NHT
+
+
+def read_backward(
+    query_NHS: Tensor, keys_VHS: Tensor, values_VHS: Tensor, tokens_NT: Tensor, keep_NHT: Tensor,
+    weights_NHT: Tensor, grad_read_NHS: Tensor, grad_weights_NHT: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """Gradients of query, keys, values and bias. No atomic sums: the same bits every time."""
+    n, h, s = query_NHS.shape
+    t, v = tokens_NT.shape[1], len(keys_VHS)
+    grad_query_NHS = torch.empty(n, h, s, device=query_NHS.device)
+    grad_score_NHT = torch.empty(n, h, t, device=query_NHS.device)
+    grid: Any = (triton.cdiv(n, BLOCK), h)
+    _read_backward[grid](
+        keys_VHS, values_VHS, tokens_NT, keep_NHT, weights_NHT, grad_read_NHS, grad_weights_NHT,
+        grad_query_NHS, grad_score_NHT, n, t, H=h, S=s, BLOCK=BLOCK,
+    )  # fmt: skip
+    sorted_L, order_L = tokens_NT.flatten().sort()
+    rows_V1 = torch.arange(v + 1, device=order_L.device, dtype=sorted_L.dtype)
+    offsets_V1 = torch.searchsorted(sorted_L, rows_V1)
+    grads = torch.empty(2, SPLITS, v, h, s, device=query_NHS.device)
+    by_token: Any = (v, h, SPLITS)
+    _by_token[by_token](
+        query_NHS, grad_read_NHS, weights_NHT, keep_NHT, grad_score_NHT, order_L, offsets_V1,
+        grads[0], grads[1], v, t, H=h, S=s, SPLITS=SPLITS, BLOCK=BLOCK,
+    )  # fmt: skip
+    grad_keys_VHS, grad_values_VHS = grads.sum(1)
+    return grad_query_NHS, grad_keys_VHS, grad_values_VHS, grad_score_NHT
+
+
+def fits(size: int) -> bool:
+    """Triton's blocks are powers of two."""
+    return size & (size - 1) == 0

@@ -1,0 +1,172 @@
+"""The path encoder: a Transformer that reads paths and answers at their focus."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pathe.attention import attend
+
+N_POSITIONS = 100  # rows of the position table, as published
+BUCKETS = 4  # groups of paths of like length, where padding would cost
+
+
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    """F.dropout; on a CPU four draws come from one random number, as drawing is what takes long."""
+    if not training or p == 0 or x.device.type != "cpu":
+        return F.dropout(x, p, training)
+    bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
+    keep = bits.view(torch.int16)[: x.numel()].view(x.shape) >= round(p * (1 << 16)) - (1 << 15)
+    return x * (keep * (1 / (1 - p)))
+
+
+class EncoderLayer(nn.Module):
+    """A post-norm Transformer encoder layer whose queries may be fewer than its keys."""
+
+    def __init__(self, dim: int, n_heads: int, feedforward: int, dropout: float) -> None:
+        super().__init__()
+        self.n_heads, self.dropout = n_heads, dropout
+        self.query, self.key, self.value = (nn.Linear(dim, dim) for _ in range(3))
+        self.out = nn.Linear(dim, dim)
+        self.norm_1, self.norm_2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.up, self.down = nn.Linear(dim, feedforward), nn.Linear(feedforward, dim)
+        for linear in (self.query, self.key, self.value):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+        nn.init.zeros_(self.out.bias)
+
+    def forward(self, x_NQD: Tensor, key_NTD: Tensor, value_NTD: Tensor, mask_NT: Tensor) -> Tensor:
+        """Lets each of Q tokens read T keys and values; mask_NT is True where real."""
+        # Written out: paths are short and many, which fused kernels serve badly or not at all.
+        query, key, value = (
+            self.split(y).transpose(1, 2) for y in (self.query(x_NQD), key_NTD, value_NTD)
+        )
+        scores = query @ key.transpose(-1, -2) * self.scale
+        scores = scores.masked_fill(~mask_NT[:, None, None, :], float("-inf"))
+        read = self.drop(scores.softmax(-1)) @ value
+        return self.settle(x_NQD, read.transpose(1, 2).flatten(2))
+
+    def settle(self, x: Tensor, read: Tensor) -> Tensor:
+        """What follows attention: both residual sums, both norms, the feed-forward part."""
+        x = self.norm_1(x + self.drop(self.out(read)))
+        fed = self.down(self.drop(F.relu(self.up(x))))
+        settled: Tensor = self.norm_2(x + self.drop(fed))
+        return settled
+
+    @property
+    def scale(self) -> float:
+        return float((self.query.out_features // self.n_heads) ** -0.5)
+
+    def split(self, y: Tensor) -> Tensor:
+        """(..., D) as (..., heads, width of a head)."""
+        return y.view(*y.shape[:-1], self.n_heads, y.shape[-1] // self.n_heads)
+
+    def drop(self, x: Tensor) -> Tensor:
+        return dropout(x, self.dropout, self.training)
+
+
+class PathEncoder(nn.Module):
+    """Paths -> the focus token's vector.
+
+    Two exact savings: the first layer's keys and values are linear in token + position, so they
+    are computed once for each distinct token and position; the last layer asks for the focus alone.
+    """
+
+    def __init__(
+        self, dim: int, n_heads: int, n_layers: int, feedforward: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.positions = nn.Embedding(N_POSITIONS, dim)
+        nn.init.normal_(self.positions.weight, std=0.02)
+        self.layers = nn.ModuleList(
+            EncoderLayer(dim, n_heads, feedforward, dropout) for _ in range(n_layers)
+        )
+        self.norm = nn.LayerNorm(dim)
+
+    def forward(self, table_VD: Tensor, tokens_NT: Tensor, positions: Tensor, focus: int) -> Tensor:
+        """(N, D) from tokens_NT, rows of table_VD or -1 for padding; positions from 1 (T or NT)."""
+        places = positions.clamp(min=1) - 1  # padding has no position; nothing reads it
+        if len(self.layers) == 1:
+            encoded_ND = self._single(table_VD, tokens_NT, places, focus)
+        else:
+            parts, rows = [], []
+            for rows_B, first, last in _buckets(tokens_NT, focus):
+                near = places[..., first:last]
+                parts.append(
+                    self._stacked(
+                        table_VD,
+                        tokens_NT[rows_B, first:last],
+                        near if near.dim() == 1 else near[rows_B],
+                        focus - first,
+                    )
+                )
+                rows.append(rows_B)
+            encoded_ND = torch.cat(parts)[torch.cat(rows).argsort()]
+        normed: Tensor = self.norm(encoded_ND)
+        return normed
+
+    def _single(self, table_VD: Tensor, tokens_NT: Tensor, places: Tensor, focus: int) -> Tensor:
+        """One layer: the focus reads rows of the table, and positions join as small products."""
+        layer = self.layers[0]
+        assert isinstance(layer, EncoderLayer)
+        keys_VHS, values_VHS = (
+            layer.split(F.linear(table_VD, part.weight)) for part in (layer.key, layer.value)
+        )
+        own = places.dim() > 1  # each path has its own positions
+        at = self.positions.weight if own else self.positions(places)
+        # one product for all heads: a block a head, zeros between them
+        keys, values = (
+            torch.block_diag(*layer.split(part(at)).unbind(1)) for part in (layer.key, layer.value)
+        )
+        x_ND = F.embedding(tokens_NT[:, focus].long(), table_VD)
+        x_ND = x_ND + self.positions(places[..., focus])
+        query_ND = layer.query(x_ND) * layer.scale
+        bias_NHT = layer.split(F.linear(query_ND, keys))
+        if own:
+            own_NHT = places[:, None].expand(-1, layer.n_heads, -1)
+            bias_NHT = bias_NHT.gather(2, own_NHT)
+        keep_NHT = layer.drop(torch.ones_like(bias_NHT))
+        read_NHS, weights_NHT = attend(
+            layer.split(query_ND), keys_VHS, values_VHS, tokens_NT, bias_NHT, keep_NHT
+        )
+        if own:
+            by_place = weights_NHT.new_zeros(*weights_NHT.shape[:2], N_POSITIONS)
+            weights_NHT = by_place.scatter_add(2, own_NHT, weights_NHT)
+        read_ND = read_NHS.flatten(1) + weights_NHT.flatten(1) @ values
+        return layer.settle(x_ND, read_ND)
+
+    def _stacked(self, table_VD: Tensor, tokens_NT: Tensor, places: Tensor, focus: int) -> Tensor:
+        """Several layers: all tokens read in all but the last."""
+        mask_NT, rows_NT = tokens_NT >= 0, tokens_NT.clamp(min=0).long()
+        x_NTD = F.embedding(rows_NT, table_VD) + self.positions(places)
+        for i, layer in enumerate(self.layers):
+            assert isinstance(layer, EncoderLayer)
+            if i == 0:
+                key_NTD, value_NTD = (
+                    F.embedding(rows_NT, F.linear(table_VD, part.weight))
+                    + F.embedding(places, part(self.positions.weight))
+                    for part in (layer.key, layer.value)
+                )
+            else:
+                key_NTD, value_NTD = layer.key(x_NTD), layer.value(x_NTD)
+            last = i == len(self.layers) - 1
+            x_NTD = layer(
+                x_NTD[:, focus : focus + 1] if last else x_NTD, key_NTD, value_NTD, mask_NT
+            )
+        encoded_ND: Tensor = x_NTD[:, 0]
+        return encoded_ND
+
+
+def _buckets(tokens_NT: Tensor, focus: int) -> list[tuple[Tensor, int, int]]:
+    """Rows of like length with the columns that they use: (rows, first, last + 1)."""
+    columns_T = torch.arange(tokens_NT.shape[1], device=tokens_NT.device)
+    reach_N = ((columns_T - focus).abs() * (tokens_NT >= 0)).amax(1)
+    found = []
+    for rows_B in reach_N.argsort().tensor_split(BUCKETS):
+        if len(rows_B):
+            reach = int(reach_N[rows_B[-1]])
+            found.append(
+                (rows_B, max(focus - reach, 0), min(focus + reach + 1, tokens_NT.shape[1]))
+            )
+    return found
