@@ -19,6 +19,7 @@ from measure import (
     peak_bytes,
     reset_peak,
     resident_bytes,
+    row,
     synthetic_text,
     synthetic_triples,
     write_results,
@@ -32,19 +33,6 @@ from pathe.walks import sample_walks
 
 SEED = 0
 MIB, GIB = 1 << 20, 1 << 30
-
-
-def row(
-    measure: str, ours: str, peer: str, ratio: str, bar: str, met: bool, **raw: Any
-) -> dict[str, Any]:
-    return {
-        "measure": measure,
-        "ours": ours,
-        "peer": peer,
-        "ratio": ratio,
-        "bar": bar,
-        "met": met,
-    } | raw
 
 
 def reading() -> list[dict[str, Any]]:

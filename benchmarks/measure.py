@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timezone
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,14 @@ def in_own_process(script: str, *args: str) -> dict[str, Any]:
     return result
 
 
+def row(
+    measure: str, ours: str, peer: str, ratio: str, bar: str, met: bool, **raw: Any
+) -> dict[str, Any]:
+    """A line of the table, and the numbers behind it."""
+    told = {"measure": measure, "ours": ours, "peer": peer, "ratio": ratio, "bar": bar, "met": met}
+    return told | raw
+
+
 def provenance(seed: int) -> dict[str, Any]:
     """Where a figure comes from."""
     return {
@@ -82,10 +90,22 @@ def provenance(seed: int) -> dict[str, Any]:
         "commit": commit(),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "seed": seed,
-        "machine": {"cpu": _cpu(), "cores": os.cpu_count(), "system": platform.system()},
-        "versions": {"python": platform.python_version()}
-        | {p: version(p) for p in ("torch", "numpy", "pyarrow", "numba", "pykeen", "igraph")},
+        "machine": {
+            "cpu": _cpu(),
+            "cores": os.cpu_count(),
+            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+            "system": platform.system(),
+        },
+        "versions": {"python": platform.python_version()} | _versions(),
     }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in ("torch", "numpy", "pyarrow", "numba", "triton", "lightning", "pykeen", "igraph"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
 
 
 def _cpu() -> str:

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 import torch
-from graphs import knowledge_graph, toy
+from graphs import knowledge_graph, no_gpu, toy
 
 from pathe import runs
 from pathe.artifact import load_model
@@ -20,7 +20,13 @@ from pathe.errors import ConfigError, Interrupted, ModelError, PatheError, Train
 from pathe.evaluation import evaluate, evaluate_links, evaluate_relations
 from pathe.graph import build_graph
 from pathe.model import count_parameters
-from pathe.training import Batches, PathELearner, check_fits
+from pathe.training import (
+    Batches,
+    PathELearner,
+    check_fits,
+    distinct_exactly,
+    distinct_padded,
+)
 
 SMALL = {"dim": 16, "feedforward": 16, "n_paths": 2, "max_hops": 3, "aggregator": "mean",
          "batch_size": 40, "negatives": 8, "max_epochs": 4, "learning_rate": 0.01,
@@ -32,11 +38,11 @@ def train(kg, folder, resume=False, **settings):
     return runs.train(kg, config, folder, resume=resume, progress_bar=False)
 
 
-def learner(kg, **settings) -> PathELearner:
+def learner(kg, device="cpu", **settings) -> PathELearner:
     config = configure(settings=SMALL | settings)
     graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
     made = PathELearner(build_model(config, kg.n_relations), config, graph, kg.train, kg.valid)
-    made.setup("fit")
+    made.to(device).setup("fit")
     return made
 
 
@@ -144,7 +150,7 @@ def test_entities_that_training_does_not_know_are_no_negatives():
     kg = knowledge_graph(clean.train.tolist(), clean.valid.tolist(), [(0, 0, 70)])
     made = learner(kg)
     assert made.pool_C.max() < 60
-    for pick, _ in made._answers(torch.arange(40), 0).values():
+    for pick, _ in made._answers(made.train_M3[:40], 0).values():
         assert pick.max() < 60
 
 
@@ -268,7 +274,36 @@ def test_a_pair_is_judged_on_its_unseen_entities_too(tmp_path):
     assert 0 < found["full"]["mrr"] <= found["sampled:50"]["mrr"] <= 1
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@no_gpu
+@pytest.mark.parametrize("negative_sampling", ["each", "shared", "all"])
+@pytest.mark.parametrize("task", ["link", "relation", "multi"])
+def test_a_recorded_step_equals_a_plain_one(task, negative_sampling):
+    kg, found = toy(), []
+    for record in (False, True):
+        made = learner(
+            kg, "cuda", task=task, negative_sampling=negative_sampling, record=record, batch_size=16
+        )
+        assert made.records == record
+        for seed in (1, 2, 3):  # gradients add up
+            torch.manual_seed(seed)  # dropout
+            made.loss(torch.arange(16, device="cuda") * seed, torch.tensor(seed).cuda()).backward()
+        found.append([p.grad for p in made.model.parameters()])
+    for plain, recorded in zip(*found, strict=True):
+        torch.testing.assert_close(recorded, plain)
+
+
+@pytest.mark.parametrize("ids", [[3], [5, 5, 5], [9, 0, 3, 9, 0], list(range(50)) * 2])
+def test_distinct_ids_in_a_buffer_of_fixed_size_are_the_distinct_ids(ids):
+    given = torch.tensor(ids)
+    padded, rows = distinct_padded(given)
+    exact, exact_rows = distinct_exactly(given)
+    assert torch.equal(padded[: len(exact)], exact)
+    assert not padded[len(exact) :].any()
+    assert torch.equal(rows, exact_rows)
+    assert torch.equal(padded[rows], given)
+
+
+@no_gpu
 def test_a_run_on_a_gpu_gives_its_result_back_on_a_cpu(tmp_path):
     result = train(toy(), tmp_path / "run", accelerator="gpu", task="multi")
     again = evaluate(load_model(tmp_path / "run"), toy())

@@ -72,7 +72,8 @@ class Config:
     # machine
     accelerator: Literal["auto", "cpu", "gpu"] = "auto"  # auto takes a GPU if there is one
     devices: int = 1  # how many; more than one trains data-parallel
-    precision: Literal["auto", "32", "bf16"] = "auto"  # auto: bf16 on a GPU, 32 bits on a CPU
+    precision: Literal["auto", "32", "bf16"] = "auto"  # auto: 32 (TF32 on a GPU)
+    record: bool = True  # record a GPU's training step as a CUDA graph, where it can be
 
     def __post_init__(self) -> None:
         _check(self)

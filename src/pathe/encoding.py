@@ -36,7 +36,9 @@ class Describer:
     store: PathStore | None = None
     slots: ContextSlots | None = None  # needed to hold triples out
 
-    def paths(self, entities_U: Tensor, seed: int, held_out_ids: Tensor | None = None) -> Paths:
+    def paths(
+        self, entities_U: Tensor, seed: int | Tensor, held_out_ids: Tensor | None = None
+    ) -> Paths:
         """Paths of the entities that avoid the held-out training triples."""
         if self.store is not None:
             return self.store.draw(entities_U, self.n_paths, seed=seed)
@@ -50,8 +52,17 @@ class Describer:
             held_out=held_out_ids,
         )
 
+    def projects_all(self, n_tokens: int) -> bool:
+        """Whether projecting every entity costs less than finding those on the paths.
+
+        A GPU would wait for their number, so there it takes a far larger graph.
+        """
+        return (
+            n_tokens * (8 if self.graph.device.type == "cuda" else 1 / 8) >= self.graph.n_entities
+        )
+
     def batch(
-        self, entities_U: Tensor, seed: int, held_out_ids: Tensor | None = None
+        self, entities_U: Tensor, seed: int | Tensor, held_out_ids: Tensor | None = None
     ) -> EntityBatch:
         """Paths of the entities and the contexts of all entities on them, tokens as table rows."""
         paths = self.paths(entities_U, seed, held_out_ids)
@@ -61,7 +72,7 @@ class Describer:
         columns = torch.arange(tokens.shape[-1], device=tokens.device)
         is_relation_T = (columns - paths.focus) % 2 == 1
         n_nodes, entities_V, rows = self.graph.n_entities, None, tokens
-        if tokens.numel() < 8 * n_nodes:  # else most are on some path: project them all
+        if not self.projects_all(tokens.numel()):
             entities_V, inverse = torch.where(is_relation_T, 0, tokens).unique(return_inverse=True)
             n_nodes, rows = len(entities_V), inverse.int()
         rows = torch.where(is_relation_T, tokens + n_nodes, rows)

@@ -132,13 +132,9 @@ def owners(offsets_E1: Tensor) -> Tensor:
     return entities_E.repeat_interleave(offsets_E1.diff())
 
 
-def expand(starts_B: Tensor, sizes_B: Tensor, total: int | None = None) -> tuple[Tensor, Tensor]:
-    """Slots start, start + 1, ... of every row: (row, slot) pairs in row order.
-
-    Who knows the total of the sizes spares a GPU the wait for it.
-    """
-    rows_B = torch.arange(len(sizes_B), device=sizes_B.device)
-    rows_N = rows_B.repeat_interleave(sizes_B, output_size=total)
+def expand(starts_B: Tensor, sizes_B: Tensor) -> tuple[Tensor, Tensor]:
+    """Slots start, start + 1, ... of every row: (row, slot) pairs in row order."""
+    rows_N = torch.arange(len(sizes_B), device=sizes_B.device).repeat_interleave(sizes_B)
     ends_B = sizes_B.cumsum(0)
     slots_N = (
         torch.arange(len(rows_N), device=sizes_B.device) + (starts_B - ends_B + sizes_B)[rows_N]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pathe.graph import Tensors, expand
+from pathe.twins import twin
 
 Side = Literal["head", "tail"]
 NO_KEY = (1 << 63) - 1  # closes the sorted keys and codes, so that no search runs off their end
@@ -31,13 +32,18 @@ class Lists(Tensors):
             self.keys_G[group_B] == keys_B
         )
 
-    def find(self, keys_B: Tensor, total: int | None = None) -> tuple[Tensor, Tensor]:
-        """Each key's (row, value) pairs, in row order; a key without values gives none.
-
-        `total` is their number, where it is known.
-        """
-        rows_N, slots_N = expand(*self.locate(keys_B), total)
+    def find(self, keys_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Each key's (row, value) pairs, in row order; a key without values gives none."""
+        rows_N, slots_N = expand(*self.locate(keys_B))
         return rows_N, self.codes_V1[slots_N] % self.n_values
+
+    def close(self, open_BV: Tensor, keys_B: Tensor) -> Tensor:
+        """Sets the flags of all values that are listed under a row's key to False, in place."""
+        kernel = twin("known", open_BV.device.type)
+        if kernel is None:
+            return open_BV.index_put_(self.find(keys_B), open_BV.new_zeros(()))
+        kernel.close(open_BV, *self.locate(keys_B), self.codes_V1, self.n_values)
+        return open_BV
 
     def contains(self, keys_B: Tensor, values_B: Tensor) -> Tensor:
         """Whether each value is listed under its key."""

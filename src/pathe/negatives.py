@@ -22,7 +22,7 @@ def corrupt(
     pool_C: Tensor,
     n_negatives: int,
     *,
-    seed: int,
+    seed: int | Tensor,
 ) -> tuple[Tensor, Tensor]:
     """(negatives_BN, mask_BN): n entities of the pool in place of each triple's head or tail.
 
@@ -44,7 +44,7 @@ def corrupt(
     return negatives_BN, ~true_BN
 
 
-def shared(pool_C: Tensor, n_negatives: int, side: Side, *, seed: int) -> Tensor:
+def shared(pool_C: Tensor, n_negatives: int, side: Side, *, seed: int | Tensor) -> Tensor:
     """n entities of the pool that serve a whole batch (with repeats, as draws are)."""
     numbers_N = torch.arange(n_negatives, device=pool_C.device)
     states_N = keyed(seed, NEGATIVES, numbers_N, int(side == "head"))

@@ -67,7 +67,7 @@ def sample_paths(
     n_paths: int,
     max_hops: int,
     *,
-    seed: int,
+    seed: int | Tensor,
     form: Form = "joined",
     held_out: Tensor | None = None,
     first_path: int = 0,
@@ -147,13 +147,13 @@ class PathStore(Tensors):
     tokens_PT: Tensor  # int32; -1 where padded
     incoming_P: Tensor
     focus: int
+    most: int  # N
 
-    def draw(self, entities_U: Tensor, n_paths: int, *, seed: int) -> Paths:
+    def draw(self, entities_U: Tensor, n_paths: int, *, seed: int | Tensor) -> Paths:
         """n_paths of each entity's own, without repeats as far as it has that many."""
         starts_U = self.offsets_E1[entities_U.long()]
         counts_U = self.offsets_E1[entities_U.long() + 1] - starts_U
-        most = max(int(counts_U.max()) if len(counts_U) else 0, 1)
-        order_C = torch.arange(most, device=starts_U.device)
+        order_C = torch.arange(self.most, device=starts_U.device)
         chance_UC = draw(keyed(seed, entities_U.long())[:, None], order_C)
         absent_UC = order_C >= counts_U[:, None]
         shuffled_UC = chance_UC.masked_fill(absent_UC, 2**63 - 1).argsort(1)
@@ -190,7 +190,11 @@ def mine_paths(
     tokens_PT = torch.cat([m[1] for m in mined])
     offsets_E1 = torch.cat([counts_E.new_zeros(1), counts_E.cumsum(0)])
     return PathStore(
-        offsets_E1, tokens_PT, torch.cat([m[2] for m in mined]), _layout(form, max_hops)[1]
+        offsets_E1,
+        tokens_PT,
+        torch.cat([m[2] for m in mined]),
+        _layout(form, max_hops)[1],
+        n_paths,
     )
 
 

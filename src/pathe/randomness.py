@@ -21,10 +21,12 @@ def mix(x: Tensor) -> Tensor:
     return x ^ _shift(x, 31)
 
 
-def keyed(seed: int, *keys: Tensor | int) -> Tensor:
+def keyed(seed: int | Tensor, *keys: Tensor | int) -> Tensor:
     """A random int64 state for each (seed, key, key, ...); keys broadcast."""
-    device = next((k.device for k in keys if isinstance(k, Tensor)), None)
-    state = mix(torch.tensor(_wrap(seed), dtype=torch.int64, device=device))
+    if not isinstance(seed, Tensor):
+        device = next((k.device for k in keys if isinstance(k, Tensor)), None)
+        seed = torch.tensor(_wrap(seed), dtype=torch.int64, device=device)
+    state = mix(seed)
     for key in keys:  # int32 keys would make int32 states
         state = mix((state + GOLDEN) ^ (key.long() if isinstance(key, Tensor) else _wrap(key)))
     return state

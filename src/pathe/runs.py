@@ -67,7 +67,7 @@ def train(
     learner = PathELearner(build_model(config, kg.n_relations), config, graph, kg.train, valid_M3)
     stop_key = StopKey(folder / CHECKPOINTS / "last.ckpt", config.accumulate)
     begin = time.perf_counter()
-    with _quiet(), stop_key.listening(), _leading(folder):
+    with quiet(), stop_key.listening(), _leading(folder):
         trainer = _trainer(config, folder, len(valid_M3) > 0, stop_key, progress_bar)
         try:
             trainer.fit(learner, ckpt_path=last)
@@ -311,9 +311,7 @@ def _trainer(
             f"devices={config.devices} GPUs wanted, {torch.cuda.device_count()} found. "
             "Set accelerator=cpu or fewer devices."
         )
-    precision = config.precision
-    if precision == "auto":
-        precision = "bf16" if accelerator == "gpu" else "32"
+    torch.set_float32_matmul_precision("high")  # TF32 products where a GPU trains with 32 bits
     callbacks: list[pl.Callback] = [stop_key, MetricLines(folder / METRICS)]
     if progress_bar:
         every = 1 if accelerator == "cpu" else 20  # steps; showing a loss waits for the GPU
@@ -341,7 +339,7 @@ def _trainer(
         accelerator=accelerator,
         devices=config.devices,
         strategy="ddp" if config.devices > 1 else "auto",
-        precision="bf16-mixed" if precision == "bf16" else "32-true",
+        precision="bf16-mixed" if config.precision == "bf16" else "32-true",
         max_epochs=config.max_epochs,
         check_val_every_n_epoch=config.validate_every,
         accumulate_grad_batches=config.accumulate,
@@ -358,7 +356,7 @@ def _trainer(
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without Lightning's notices about devices, loggers and data-loader workers."""
     loud = [logging.getLogger(n) for n in ("lightning.pytorch", "lightning.fabric")]
     levels = [log.level for log in loud]
@@ -367,6 +365,7 @@ def _quiet() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module="lightning")
+            warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
             yield
     finally:
         for log, level in zip(loud, levels, strict=True):

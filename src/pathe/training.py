@@ -22,6 +22,7 @@ from pathe.machine import free_memory, pick_device
 from pathe.model import PathE, Side
 from pathe.negatives import corrupt, is_known, shared
 from pathe.randomness import keyed
+from pathe.recorded import Recorded
 
 SIDES: tuple[Side, Side] = ("tail", "head")
 LOOK_EVERY = 16  # steps between two looks at the loss on a GPU, which has to be waited for
@@ -39,14 +40,16 @@ def check_fits(config: Config, n_entities: int, n_triples: int) -> None:
         }[config.negative_sampling]
     n_paths = min(n_encoded, n_entities) * config.n_paths
     width = (4 if config.path_form == "joined" else 2) * config.max_hops + 1
-    inner = (config.layers - 1) * (12 * config.dim + 2 * config.feedforward)
-    n_floats = n_paths * width * (4 * config.dim + inner)
-    n_floats += n_paths * (8 * config.dim + 2 * config.feedforward)
-    if config.task != "relation":  # queries x answers x width, both sides, before and after relu
+    n_floats = n_paths * (12 * config.dim + 2 * config.feedforward + 4 * config.heads * width)
+    if config.layers > 1:  # all tokens are kept between layers; one layer reads them by number
+        inner = (config.layers - 1) * (12 * config.dim + 2 * config.feedforward)
+        n_floats += n_paths * width * (4 * config.dim + inner)
+    if config.task != "relation":  # scores of both sides; answers of each triple's own as vectors
         n_answers = n_entities if config.negative_sampling == "all" else config.negatives
-        n_floats += 4 * batch * n_answers * config.dim
+        each = config.negative_sampling == "each"
+        n_floats += 2 * batch * n_answers * (2 * config.dim if each else 4)
     device = pick_device(config.accelerator)
-    n_bytes = (2 if device.type == "cuda" and config.precision != "32" else 4) * n_floats
+    n_bytes = (2 if device.type == "cuda" and config.precision == "bf16" else 4) * n_floats
     free = free_memory(device)
     if n_bytes > free:
         raise ConfigError(
@@ -55,6 +58,22 @@ def check_fits(config: Config, n_entities: int, n_triples: int) -> None:
             f"({config.batch_size}), n_paths ({config.n_paths}), max_hops ({config.max_hops}) or "
             "negatives, or set negative_sampling=shared."
         )
+
+
+def distinct_exactly(ids_N: Tensor) -> tuple[Tensor, Tensor]:
+    """(distinct ids, each one's row among them)."""
+    ids_U, rows_N = ids_N.unique(return_inverse=True)
+    return ids_U, rows_N
+
+
+def distinct_padded(ids_N: Tensor) -> tuple[Tensor, Tensor]:
+    """The same, filled up with id 0 to the length of ids_N, so that no GPU waits for a count."""
+    sorted_N, order_N = ids_N.sort()
+    is_first_N = torch.ones_like(sorted_N)
+    is_first_N[1:] = sorted_N[1:] != sorted_N[:-1]
+    row_N = is_first_N.cumsum(0) - 1
+    ids_U = torch.zeros_like(ids_N).scatter_(0, row_N, sorted_N)
+    return ids_U, torch.empty_like(row_N).scatter_(0, order_N, row_N)
 
 
 class Batches:
@@ -104,6 +123,7 @@ class PathELearner(pl.LightningModule):
         self.model, self.config = model, config
         self.graph, self.train_M3, self.valid_M3 = graph, train_M3.long(), valid_M3.long()
         self.place = {"epoch": 0, "done": 0}  # where the batches start
+        self.recorded: Recorded | None = None
 
     def setup(self, stage: str) -> None:
         """Puts graph, indices and triples on the device that trains; nothing moves after that."""
@@ -120,12 +140,11 @@ class PathELearner(pl.LightningModule):
         self.known_valid: KnownTriples = index_triples(known_M3, n_entities, n_relations)
         self.in_pool_E = (graph.outgoing.degrees_E + graph.incoming.degrees_E) > 0
         self.pool_C = self.in_pool_E.nonzero().squeeze(1)  # entities that training knows
-        if config.task != "relation" and config.negative_sampling == "all":
-            self.n_answers = {}  # of each triple, where the step that asks needn't wait for it
-            for side in SIDES:
-                lists, keys_M = self.known.answers(self.train_M3, side)
-                self.n_answers[side] = lists.locate(keys_M)[1].cpu()
         self.finite = torch.ones((), dtype=torch.bool, device=device)
+        # what several layers or a far larger graph need can't be recorded: counts from the device
+        n_tokens = 2 * config.batch_size * config.n_paths * (2 * config.max_hops + 1)
+        alone = self.describe.projects_all(n_tokens) and config.layers == config.devices == 1
+        self.records = config.record and device.type == "cuda" and alone
         counts_R = torch.bincount(self.train_M3[:, 1], minlength=n_relations).float()
         self.weights_R = class_weights(counts_R) if config.class_weights else None
 
@@ -158,8 +177,7 @@ class PathELearner(pl.LightningModule):
         self.batches.finish(epoch, place)
         seed = derived_seed(self.config.seed, STEP, epoch, place, self.global_rank)
         torch.manual_seed(seed)  # dropout
-        losses = self.losses(ids_B, seed)
-        loss = sum(losses.values(), start=torch.zeros((), device=self.device))
+        loss = self.loss(ids_B.to(self.device), torch.tensor(seed, device=self.device))
         self.finite &= loss.isfinite()
         due = place % LOOK_EVERY == LOOK_EVERY - 1 or place == len(self.batches) - 1
         if (due or self.device.type == "cpu") and not self.finite:
@@ -173,18 +191,31 @@ class PathELearner(pl.LightningModule):
         )
         return loss
 
-    def losses(self, ids_B: Tensor, seed: int) -> dict[str, Tensor]:
+    def loss(self, ids_B: Tensor, seed: Tensor) -> Tensor:
+        """The loss of a batch; on a GPU the step is recorded and replayed where that can be."""
+        if not self.records:
+            return self._loss(ids_B, seed)
+        if self.recorded is None:
+            parameters = list(self.model.parameters())
+            self.recorded = Recorded(self._loss, parameters, ids_B, seed)
+        fits = self.recorded.fits(ids_B, seed)  # the last batch of an epoch may be a smaller one
+        return self.recorded(ids_B, seed) if fits else self._loss(ids_B, seed)
+
+    def _loss(self, ids_B: Tensor, seed: Tensor) -> Tensor:
+        return torch.stack(list(self.losses(ids_B, seed).values())).sum()
+
+    def losses(self, ids_B: Tensor, seed: int | Tensor) -> dict[str, Tensor]:
         """The weighted loss of each task on a batch of training triples."""
-        config, here_B = self.config, ids_B.to(self.device)
-        triples_B3 = self.train_M3[here_B]
-        asks = self._answers(ids_B, seed) if config.task != "relation" else {}
+        config = self.config
+        triples_B3 = self.train_M3[ids_B]
+        asks = self._answers(triples_B3, seed) if config.task != "relation" else {}
         wanted = [
             triples_B3[:, 0],
             triples_B3[:, 2],
             *(pick.flatten() for pick, _ in asks.values()),
         ]
         entities_U, rows = self._distinct(wanted)
-        held_out_ids = here_B if config.hold_out_batch else None
+        held_out_ids = ids_B if config.hold_out_batch else None
         z_U = self.model.encode(self.describe.batch(entities_U, seed, held_out_ids))
         heads, tails = F.embedding(rows[0], z_U), F.embedding(rows[1], z_U)
         relations_B = triples_B3[:, 1]
@@ -224,14 +255,15 @@ class PathELearner(pl.LightningModule):
         """The entities to encode, each once, and the rows of the wanted ones among them."""
         n_wanted, n_entities = sum(map(len, wanted)), self.graph.n_entities
         whole = self.config.negative_sampling == "all" and len(wanted) > 2
-        if whole or (self.device.type == "cuda" and n_wanted >= n_entities):  # no wait for a count
+        if whole or (self.device.type == "cuda" and n_wanted >= n_entities):
             return torch.arange(n_entities, device=self.device), wanted
-        entities_U, rows = torch.cat(wanted).unique(return_inverse=True)
+        distinct = distinct_padded if self.device.type == "cuda" else distinct_exactly
+        entities_U, rows = distinct(torch.cat(wanted))
         return entities_U, list(rows.split([len(w) for w in wanted]))
 
-    def _answers(self, ids_B: Tensor, seed: int) -> dict[Side, tuple[Tensor, Tensor]]:
+    def _answers(self, triples_B3: Tensor, seed: int | Tensor) -> dict[Side, tuple[Tensor, Tensor]]:
         """For each side the wrong answers (N for the batch, or B x N) and which of them count."""
-        n, triples_B3 = self.config.negatives, self.train_M3[ids_B.to(self.device)]
+        n = self.config.negatives
         match self.config.negative_sampling:
             case "each":
                 return {
@@ -246,13 +278,12 @@ class PathELearner(pl.LightningModule):
                 }
             case "all":
                 everyone = torch.arange(self.graph.n_entities, device=self.device)
-                return {side: (everyone, self._open(triples_B3, ids_B, side)) for side in SIDES}
+                return {side: (everyone, self._open(triples_B3, side)) for side in SIDES}
 
-    def _open(self, triples_B3: Tensor, ids_B: Tensor, side: Side) -> Tensor:
+    def _open(self, triples_B3: Tensor, side: Side) -> Tensor:
         """(B, E): which entities are wrong answers, as far as training knows."""
         lists, keys_B = self.known.answers(triples_B3, side)
-        known = lists.find(keys_B, int(self.n_answers[side][ids_B].sum()))
-        return self.in_pool_E.repeat(len(keys_B), 1).index_put_(known, self.in_pool_E.new_zeros(()))
+        return lists.close(self.in_pool_E.repeat(len(keys_B), 1), keys_B)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         with torch.autocast(self.device.type, enabled=False):  # as the final evaluation is
