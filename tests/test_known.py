@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import pytest
 import torch
-from graphs import triple_lists
+from graphs import no_gpu, triple_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pathe import known as known_module
 from pathe.known import index_triples
 
 
@@ -58,3 +60,38 @@ def test_ids_out_of_range_are_nobody():
     assert not known.contains(minus, torch.tensor([2]), torch.tensor([2]))
     assert not len(known.tails(minus, torch.tensor([2]))[0])
     assert not len(known.relations(zero, three)[0])
+
+
+@settings(max_examples=40, deadline=None)
+@given(triple_lists(), st.sampled_from(["head", "tail"]), st.booleans(), st.booleans())
+def test_listed_and_closed_are_what_contains_says(data, side, shared, compiled):
+    rows, n_entities, n_relations = data
+    triples = torch.tensor(rows, dtype=torch.int64).view(-1, 3)
+    known = index_triples(triples[::2], n_entities, n_relations)  # so that some keys have no list
+    lists, keys = known.answers(triples, side)
+    values = torch.arange(n_entities).flip(0)
+    heads, relations, tails = (column[:, None] for column in triples.unbind(1))
+    expected = (
+        known.contains(values, relations, tails)
+        if side == "head"
+        else known.contains(heads, relations, values)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        if not compiled:
+            patch.setattr(known_module, "twin", lambda *wanted: None)
+        given_values = values if shared else values.expand(len(triples), -1)
+        assert torch.equal(lists.listed(keys, given_values), expected)
+    every = torch.ones(len(triples), n_entities, dtype=torch.bool)
+    assert torch.equal(lists.close(every, keys), ~expected.flip(1))
+
+
+@no_gpu
+def test_a_gpu_closes_the_same():
+    triples = torch.randint(0, 300, (5000, 3), generator=torch.Generator().manual_seed(0))
+    triples[:, 1] %= 2
+    known = index_triples(triples, 300, 2)
+    for side in ("head", "tail"):
+        lists, keys = known.answers(triples, side)
+        every = torch.ones(len(triples), 300, dtype=torch.bool)
+        there = lists.to("cuda").close(every.cuda(), keys.cuda())
+        assert torch.equal(there.cpu(), lists.close(every, keys))

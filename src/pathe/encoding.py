@@ -55,11 +55,10 @@ class Describer:
     def projects_all(self, n_tokens: int) -> bool:
         """Whether projecting every entity costs less than finding those on the paths.
 
-        A GPU would wait for their number, so there it takes a far larger graph.
+        A GPU would wait for their number, so there it takes a larger graph.
         """
-        return (
-            n_tokens * (8 if self.graph.device.type == "cuda" else 1 / 8) >= self.graph.n_entities
-        )
+        per_token = 2 if self.graph.device.type == "cuda" else 1 / 8
+        return n_tokens * per_token >= self.graph.n_entities
 
     def batch(
         self, entities_U: Tensor, seed: int | Tensor, held_out_ids: Tensor | None = None

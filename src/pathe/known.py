@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from pathe.graph import Tensors, expand
-from pathe.twins import twin
+from pathe.twins import ONE_AT_A_TIME, twin
 
 Side = Literal["head", "tail"]
 NO_KEY = (1 << 63) - 1  # closes the sorted keys and codes, so that no search runs off their end
@@ -39,11 +39,26 @@ class Lists(Tensors):
 
     def close(self, open_BV: Tensor, keys_B: Tensor) -> Tensor:
         """Sets the flags of all values that are listed under a row's key to False, in place."""
-        kernel = twin("known", open_BV.device.type)
-        if kernel is None:
+        kernel: Any = twin("known", open_BV.device.type)
+        if not hasattr(kernel, "close"):
             return open_BV.index_put_(self.find(keys_B), open_BV.new_zeros(()))
         kernel.close(open_BV, *self.locate(keys_B), self.codes_V1, self.n_values)
         return open_BV
+
+    def listed(self, keys_B: Tensor, values: Tensor) -> Tensor:
+        """(B, N): whether each of a row's values (N for all rows, or B x N) is under its key."""
+        values_BN = values if values.dim() == 2 else values[None]
+        kernel: Any = twin("known", values.device.type)
+        if hasattr(kernel, "listed"):
+            with ONE_AT_A_TIME:
+                found_BN: Tensor = kernel.listed(
+                    *self.locate(keys_B), self.codes_V1, self.n_values, values_BN
+                )
+            return found_BN
+        group_B = torch.searchsorted(self.keys_G, keys_B)
+        codes_BN = group_B[:, None] * self.n_values + values_BN
+        found_BN = self.codes_V1[torch.searchsorted(self.codes_V1, codes_BN)] == codes_BN
+        return found_BN & (self.keys_G[group_B] == keys_B)[:, None]
 
     def contains(self, keys_B: Tensor, values_B: Tensor) -> Tensor:
         """Whether each value is listed under its key."""

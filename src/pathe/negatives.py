@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
-from pathe.known import KnownTriples
+from pathe.known import KnownTriples, Side
 from pathe.randomness import below, draw, keyed
 
-Side = Literal["head", "tail"]
 NEGATIVES = 0x6E6567  # keeps these draws apart from those of walks under the same seed
 ROUNDS = 8  # draws at most for each negative; what is still true then is masked
 
@@ -53,7 +50,5 @@ def shared(pool_C: Tensor, n_negatives: int, side: Side, *, seed: int | Tensor) 
 
 def is_known(known: KnownTriples, triples_B3: Tensor, side: Side, entities: Tensor) -> Tensor:
     """Whether each entity (N, or B x N) is a known answer on that side of each triple."""
-    heads, relations, tails = (column[:, None] for column in triples_B3.unbind(1))
-    if side == "head":
-        return known.contains(entities, relations, tails)
-    return known.contains(heads, relations, entities)
+    lists, keys_B = known.answers(triples_B3, side)
+    return lists.listed(keys_B, entities)

@@ -70,11 +70,21 @@ def _open_sum(x: Any, y: Any, grad: Any, out: Any) -> None:
     zero = np.float32(0)
     for i in prange(x.shape[0]):
         mine, total = x[i], out[i]
-        for j in range(y.shape[0]):
-            other, g = y[j], grad[i, j]
-            if g != zero:  # masked negatives pass nothing
-                for d in range(mine.shape[0]):
-                    total[d] += g if mine[d] + other[d] > zero else zero
+        whole = y.shape[0] - y.shape[0] % 4
+        for j in range(0, whole, 4):
+            y0, y1, y2, y3 = y[j], y[j + 1], y[j + 2], y[j + 3]
+            g0, g1, g2, g3 = grad[i, j], grad[i, j + 1], grad[i, j + 2], grad[i, j + 3]
+            for d in range(mine.shape[0]):
+                a = (g0 if mine[d] + y0[d] > zero else zero) + (
+                    g1 if mine[d] + y1[d] > zero else zero
+                )
+                b = (g2 if mine[d] + y2[d] > zero else zero) + (
+                    g3 if mine[d] + y3[d] > zero else zero
+                )
+                total[d] += a + b
+        for j in range(whole, y.shape[0]):
+            for d in range(mine.shape[0]):
+                total[d] += grad[i, j] if mine[d] + y[j, d] > zero else zero
 
 
 @njit(parallel=True, nogil=True, cache=True, fastmath=_FUSED)
