@@ -33,3 +33,15 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch):
     with pytest.raises(ConfigError, match="banana"):
         machine.pick_device("banana")
     assert machine.pick_device("auto").type == "cpu"
+
+
+def test_a_containers_limit_counts(monkeypatch, tmp_path):
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(machine, "CONTAINER", tmp_path)
+    free = machine.free_memory(cpu)
+    assert free > 1 << 20
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory.current").write_text("1000\n")
+    assert machine.free_memory(cpu) > 1 << 20
+    (tmp_path / "memory.max").write_text("5000\n")
+    assert machine.free_memory(cpu) == 4000

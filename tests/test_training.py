@@ -312,7 +312,7 @@ def test_a_run_on_a_gpu_gives_its_result_back_on_a_cpu(tmp_path):
 
 def test_resuming_with_other_settings_or_data_is_refused(tmp_path):
     kg = toy()
-    train(kg, tmp_path / "run", max_epochs=1)
+    first = train(kg, tmp_path / "run", max_epochs=1)
     with pytest.raises(ConfigError, match="dim was 16, now 8"):
         train(kg, tmp_path / "run", resume=True, dim=8)
     other = knowledge_graph(kg.train.tolist()[1:], kg.valid.tolist(), kg.test.tolist())
@@ -322,6 +322,7 @@ def test_resuming_with_other_settings_or_data_is_refused(tmp_path):
         train(kg, tmp_path / "none", resume=True)
     longer = train(kg, tmp_path / "run", resume=True, max_epochs=2)
     assert longer["epochs"] == 2
+    assert longer["train_seconds"] > first["train_seconds"]  # both sittings count
 
 
 def test_early_stopping_keeps_the_best(tmp_path):

@@ -6,11 +6,14 @@ import os
 import resource
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
 from pathe.errors import ConfigError
+
+CONTAINER = Path("/sys/fs/cgroup")
 
 
 def pick_device(wanted: str = "auto") -> torch.device:
@@ -31,12 +34,16 @@ def free_memory(device: torch.device) -> int:
     """Bytes that can still be taken on the device."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
+    free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         for line in meminfo.read_text().splitlines():
             if line.startswith("MemAvailable"):
-                return int(line.split()[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+                free = int(line.split()[1]) * 1024
+    with suppress(OSError, ValueError):  # a container may grant less; "max" is no number
+        limit = int((CONTAINER / "memory.max").read_text())
+        free = min(free, max(limit - int((CONTAINER / "memory.current").read_text()), 0))
+    return free
 
 
 def peak_memory(device: torch.device) -> int:
@@ -54,7 +61,9 @@ def device_name(device: torch.device) -> str:
 
 
 def commit() -> str | None:
-    """The commit of the source that runs, marked if changed; PATHE_COMMIT where git can't tell."""
+    """The commit of the source that runs, marked if changed; PATHE_COMMIT says it for a copy."""
+    if "PATHE_COMMIT" in os.environ:
+        return os.environ["PATHE_COMMIT"]
 
     def git(*args: str) -> str:
         found = subprocess.run(
@@ -67,5 +76,5 @@ def commit() -> str | None:
     except OSError:
         head = ""
     if not head:
-        return os.environ.get("PATHE_COMMIT")
+        return None
     return f"{head}-dirty" if git("status", "--porcelain", "--", ".") else head

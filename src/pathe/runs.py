@@ -66,7 +66,6 @@ def train(
         )
     learner = PathELearner(build_model(config, kg.n_relations), config, graph, kg.train, valid_M3)
     stop_key = StopKey(folder / CHECKPOINTS / "last.ckpt", config.accumulate)
-    begin = time.perf_counter()
     with quiet(), stop_key.listening(), _leading(folder):
         trainer = _trainer(config, folder, len(valid_M3) > 0, stop_key, progress_bar)
         try:
@@ -79,7 +78,7 @@ def train(
             ) from error
     if trainer.global_rank != 0:
         return {}
-    seconds = time.perf_counter() - begin
+    seconds = learner.seconds
     device = trainer.strategy.root_device
     peak = peak_memory(device)
 

@@ -13,13 +13,19 @@ from torch import Tensor
 
 from pathe.twins import ONE_AT_A_TIME, twin
 
+PLAIN = 1 << 24  # numbers that the plain version holds at once, where nothing learns from them
+
 
 def relu_dot(query_BD: Tensor, candidates_CD: Tensor, weight_D: Tensor) -> Tensor:
     """(B, C) scores of every candidate for every query."""
     kernel = twin("scores", query_BD.device.type)
     dtypes = {x.dtype for x in (query_BD, candidates_CD, weight_D)}
     if kernel is None or torch.float64 in dtypes or not kernel.fits(query_BD.shape[1]):
-        return relu_dot_plain(query_BD, candidates_CD, weight_D)
+        if torch.is_grad_enabled():
+            return relu_dot_plain(query_BD, candidates_CD, weight_D)
+        rows = max(PLAIN // max(candidates_CD.numel(), 1), 1)
+        few = [relu_dot_plain(q, candidates_CD, weight_D) for q in query_BD.split(rows)]
+        return torch.cat(few)
     parts = (query_BD.float(), candidates_CD.float(), weight_D.float())
     scores_BC: Tensor = _ReluDot.apply(*parts)  # type: ignore[no-untyped-call]
     return scores_BC

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -124,6 +125,7 @@ class PathELearner(pl.LightningModule):
         self.graph, self.train_M3, self.valid_M3 = graph, train_M3.long(), valid_M3.long()
         self.place = {"epoch": 0, "done": 0}  # where the batches start
         self.recorded: Recorded | None = None
+        self.seconds_before, self.begin = 0.0, time.perf_counter()
 
     def setup(self, stage: str) -> None:
         """Puts graph, indices and triples on the device that trains; nothing moves after that."""
@@ -158,10 +160,17 @@ class PathELearner(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["batches"] = self.batches.state_dict()
+        checkpoint["seconds"] = self.seconds
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         # Lightning restores a loader's state within an epoch only; this covers its end, too.
         self.place = checkpoint["batches"]
+        self.seconds_before = checkpoint.get("seconds", 0.0)
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on training so far, before interruptions too."""
+        return self.seconds_before + time.perf_counter() - self.begin
 
     def val_dataloader(self) -> list[int]:
         return [0] if len(self.valid_M3) else []  # one step validates everything
