@@ -39,6 +39,7 @@ bench: setup  ## measure against peers on this machine; writes benchmarks/*.json
 	$(BIN)/python benchmarks/foundation.py
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/speed_gpu.py
+	$(BIN)/python benchmarks/stages.py
 
 clean:  ## remove .venv and caches
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info

@@ -68,7 +68,7 @@ def ceilings() -> tuple[float, float]:
     a, b = torch.randn(2, n, n, device=DEVICE)
     torch.set_float32_matmul_precision("highest")
     slots = n**3 / seconds(lambda: a @ b)
-    torch.set_float32_matmul_precision("high")
+    torch.set_float32_matmul_precision("high")  # as training does
     return copied, slots
 
 
@@ -88,7 +88,8 @@ def main() -> None:
     n, t = tokens_NT.shape
     e, d, h, f, b = kg.n_entities, config.dim, config.heads, config.feedforward, config.batch_size
     real = int((tokens_NT >= 0).sum())
-    entries = len(batch.incoming.counts_P) + len(batch.outgoing.counts_P)
+    assert batch.contexts is not None
+    entries = sum(len(bag.counts_P) for bag in batch.contexts)
     layer = model.encoder.layers[0]
     assert isinstance(layer, EncoderLayer)
     x_ND, table = torch.randn(n, d, device=DEVICE), torch.randn(2, e + kg.n_relations, d)
@@ -123,8 +124,9 @@ def main() -> None:
     stage("contexts, tokens as rows", described - walked, n * t * 12 + entries * 24, 0)
     stage("open answers, both sides", seconds(lambda: learner._open(triples_B3, "tail")),
           b * e, 0, 2)  # fmt: skip
-    forward = seconds(lambda: model.projector(batch.incoming, batch.outgoing))
-    nodes = model.projector(batch.incoming, batch.outgoing)
+    incoming, outgoing = batch.contexts
+    forward = seconds(lambda: model.projector(incoming, outgoing))
+    nodes = model.projector(incoming, outgoing)
     backward = seconds(lambda: nodes.sum().backward(retain_graph=True))
     stage("projector, forwards and back", forward + backward,
           3 * e * d * 4 * 4, 3 * (entries * d + e * 6 * d * d))  # fmt: skip

@@ -20,7 +20,7 @@ ORDER = [
     "attention_gpu", "attention", "scores_cpu",
     "scores_gpu", "scores", "encoder", "aggregators", "model", "losses", "negatives", "encoding",
     "builder", "artifact", "ranking", "evaluation", "predict", "recorded", "training", "analysis",
-    "plots", "runs", "show", "options", "commands_graph", "commands_model", "cli",
+    "plots", "callbacks", "runs", "show", "options", "commands_graph", "commands_model", "cli",
 ]  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def test_held_out_triples_vanish_from_contexts_and_paths(data, more):
     whole = describer(graph_of(rows, n_entities, n_relations), **SETTINGS, hold_out=True)
     batch = whole.batch(entities, 5, held_out_ids=ids)
     without = describer(graph_of(rest, n_entities, n_relations), **SETTINGS).batch(entities, 5)
-    for ours, theirs in ((batch.incoming, without.incoming), (batch.outgoing, without.outgoing)):
+    for ours, theirs in zip(batch.contexts, without.contexts, strict=True):
         assert torch.equal(dense(ours, n_relations), dense(theirs, n_relations))
     edges = set(rest)
     paths = whole.paths(entities, 5, ids)
@@ -61,10 +61,10 @@ def test_a_small_batch_projects_only_the_entities_on_its_paths():
     rows = [(i, 0, i + 1) for i in range(500)]
     how = describer(graph_of(rows), **SETTINGS)
     few = how.batch(torch.tensor([3, 400]), 0)
-    n_nodes = len(few.outgoing.offsets_V1) - 1
+    n_nodes = len(few.contexts[1].offsets_V1) - 1
     assert n_nodes < 20
     assert int(few.tokens_UKT.max()) <= n_nodes  # one relation, right behind the nodes
-    assert dense(few.outgoing, 1).sum() <= n_nodes
+    assert dense(few.contexts[1], 1).sum() <= n_nodes
 
 
 def test_mined_paths_serve_more_asked_than_there_are():

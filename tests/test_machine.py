@@ -44,4 +44,5 @@ def test_a_containers_limit_counts(monkeypatch, tmp_path):
     (tmp_path / "memory.current").write_text("1000\n")
     assert machine.free_memory(cpu) > 1 << 20
     (tmp_path / "memory.max").write_text("5000\n")
-    assert machine.free_memory(cpu) == 4000
+    (tmp_path / "memory.stat").write_text("anon 700\ninactive_file 250\nactive_file 50\n")
+    assert machine.free_memory(cpu) == 4300

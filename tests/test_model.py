@@ -5,6 +5,7 @@ import torch
 from graphs import graph_of
 from torch import nn
 
+from pathe import encoding
 from pathe.builder import build_model, paper_count
 from pathe.config import preset_names, read_preset
 from pathe.encoder import EncoderLayer, PathEncoder, dropout
@@ -66,12 +67,12 @@ def oracle(encoder: PathEncoder, dim: int, feedforward: int) -> nn.TransformerEn
 def test_the_path_encoder_equals_a_plain_transformer_at_the_focus(n_layers, positions):
     model = small(n_layers=n_layers)
     batch = describe(positions=positions).batch(torch.arange(30), seed=1)
-    table = torch.cat([model.projector(batch.incoming, batch.outgoing), model.relations.weight])
+    table = torch.cat([model.projector(*batch.contexts), model.relations.weight])
     tokens = batch.tokens_UKT.flatten(0, 1)
     mask = tokens >= 0
     places = batch.positions.expand_as(batch.tokens_UKT).flatten(0, 1)
     given = batch.positions if positions == "focused" else places
-    found = model.encoder(table, tokens, given, batch.focus)
+    found = model.encoder(model.encoder.table(table), tokens, given, batch.focus)
     with torch.no_grad():
         x = table[tokens.clamp(min=0)] + model.encoder.positions.weight[places.clamp(min=1) - 1]
         plain = oracle(model.encoder, 16, 24)(x, src_key_padding_mask=~mask)[:, batch.focus]
@@ -117,6 +118,19 @@ def test_an_entitys_vector_depends_on_nothing_beside_it(aggregator):
     torch.testing.assert_close(encode(model, how, torch.arange(30), seed=4, chunk=7), everyone)
 
 
+def test_a_table_of_all_entities_and_one_of_each_chunk_give_the_same(monkeypatch):
+    model, how = small(), describe()
+    once = encode(model, how, torch.arange(30), seed=4, chunk=7)
+    monkeypatch.setattr(encoding, "TABLE_BYTES", 0)
+    torch.testing.assert_close(encode(model, how, torch.arange(30), seed=4, chunk=7), once)
+
+
+@pytest.mark.parametrize("n_layers", [1, 2])
+def test_no_entities_have_no_vectors(n_layers):
+    nothing = torch.arange(0)
+    assert encode(small("mean", n_layers=n_layers), describe(), nothing, seed=0).shape == (0, 16)
+
+
 def test_padding_changes_nothing():
     model, how = small(), describe(max_hops=6)
     batch = how.batch(torch.arange(30), seed=0)
@@ -125,7 +139,7 @@ def test_padding_changes_nothing():
         "tokens_UKT": nn.functional.pad(batch.tokens_UKT, (4, 6), value=-1),
         "positions": nn.functional.pad(batch.positions, (4, 6)),
     }
-    padded = type(batch)(batch.incoming, batch.outgoing, focus=batch.focus + 4, **wide)
+    padded = type(batch)(batch.contexts, focus=batch.focus + 4, **wide)
     torch.testing.assert_close(model.encode(padded), z)
 
 
@@ -142,7 +156,7 @@ def test_relabelling_entities_changes_no_score():
     is_entity = (batch.tokens_UKT >= 0) & (batch.tokens_UKT < 30)
     safe = batch.tokens_UKT.clamp(0, 29).long()
     tokens = torch.where(is_entity, renamed[safe].int(), batch.tokens_UKT)
-    again = type(batch)(moved.incoming, moved.outgoing, tokens, batch.positions, batch.focus)
+    again = type(batch)(moved.contexts, tokens, batch.positions, batch.focus)
     torch.testing.assert_close(model.encode(again), expected)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from pathe.twins import ONE_AT_A_TIME, twin
 
@@ -27,7 +28,7 @@ def attend(
     Scores are query . key + bias; weights are their softmax times `keep`, the dropout.
     """
     kernel = twin("attention", query_NHS.device.type)
-    if kernel is None or query_NHS.dtype == torch.float64 or not kernel.fits(query_NHS.shape[2]):
+    if kernel is None or query_NHS.dtype == torch.float64:
         return attend_plain(query_NHS, keys_VHS, values_VHS, tokens_NT, bias_NHT, keep_NHT)
     rows = (query_NHS, keys_VHS, values_VHS)
     if query_NHS.device.type == "cpu":
@@ -64,6 +65,7 @@ class _Attend(torch.autograd.Function):
         return read_NHS, weights_NHT
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         query, keys, values, tokens, keep, weights = ctx.saved_tensors
         with ONE_AT_A_TIME:

@@ -9,12 +9,8 @@ import torch
 from numba import njit, prange
 from torch import Tensor
 
-PARTS = 8  # sums of key and value gradients at most, each over a share of the paths
+PARTS = 4  # sums of key and value gradients, each over a share of the paths; for any machine
 _FAST = {"contract", "reassoc", "nsz", "arcp"}
-
-
-def fits(size: int) -> bool:
-    return True
 
 
 @njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
@@ -101,8 +97,7 @@ def read_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of query, keys, values and bias; summed in a fixed order."""
     grad_query_NHS, grad_score_NHT = torch.zeros_like(query_NHS), torch.zeros_like(weights_NHT)
-    parts = min(torch.get_num_threads(), PARTS)
-    grad_keys, grad_values = query_NHS.new_zeros(2, parts, *keys_VHS.shape)
+    grad_keys, grad_values = query_NHS.new_zeros(2, PARTS, *keys_VHS.shape)
     given = (query_NHS, keys_VHS, values_VHS, tokens_NT, keep_NHT, weights_NHT)
     grads = (grad_read_NHS, grad_weights_NHT)
     found = (grad_query_NHS, grad_score_NHT, grad_keys, grad_values)

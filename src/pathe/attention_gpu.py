@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 32  # paths a program
+BLOCK = 32  # paths a program, by one warp: what a lane stores and loads again is in order
 SPLITS = 4  # parts of a token's occurrences, added up in a fixed order
 
 
@@ -128,11 +129,19 @@ def _by_token(
     tl.store(grad_values + place, value)
 
 
+def _wide(*tensors: Tensor) -> list[Tensor]:
+    """Head widths filled up to a power of two, which blocks have to be; zeros add nothing."""
+    size = tensors[0].shape[-1]
+    return [F.pad(x, (0, triton.next_power_of_2(size) - size)).contiguous() for x in tensors]
+
+
 def read(
     query_NHS: Tensor, keys_VHS: Tensor, values_VHS: Tensor, tokens_NT: Tensor,
     bias_NHT: Tensor, keep_NHT: Tensor,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """(read_NHS, weights_NHT before `keep`)."""
+    size = query_NHS.shape[-1]
+    query_NHS, keys_VHS, values_VHS = _wide(query_NHS, keys_VHS, values_VHS)
     n, h, s = query_NHS.shape
     t = tokens_NT.shape[1]
     read_NHS = torch.empty(n, h, s, device=query_NHS.device)
@@ -140,9 +149,9 @@ def read(
     grid: Any = (triton.cdiv(n, BLOCK), h)
     _read[grid](
         query_NHS, keys_VHS, values_VHS, tokens_NT, bias_NHT, keep_NHT, read_NHS, weights_NHT,
-        n, t, H=h, S=s, BLOCK=BLOCK,
+        n, t, H=h, S=s, BLOCK=BLOCK, num_warps=1,
     )  # fmt: skip
-    return read_NHS, weights_NHT
+    return read_NHS[..., :size], weights_NHT
 
 
 def read_backward(
@@ -150,6 +159,9 @@ def read_backward(
     weights_NHT: Tensor, grad_read_NHS: Tensor, grad_weights_NHT: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Gradients of query, keys, values and bias. No atomic sums: the same bits every time."""
+    size = query_NHS.shape[-1]
+    rows = (query_NHS, keys_VHS, values_VHS, grad_read_NHS)
+    query_NHS, keys_VHS, values_VHS, grad_read_NHS = _wide(*rows)
     n, h, s = query_NHS.shape
     t, v = tokens_NT.shape[1], len(keys_VHS)
     grad_query_NHS = torch.empty(n, h, s, device=query_NHS.device)
@@ -157,7 +169,7 @@ def read_backward(
     grid: Any = (triton.cdiv(n, BLOCK), h)
     _read_backward[grid](
         keys_VHS, values_VHS, tokens_NT, keep_NHT, weights_NHT, grad_read_NHS, grad_weights_NHT,
-        grad_query_NHS, grad_score_NHT, n, t, H=h, S=s, BLOCK=BLOCK,
+        grad_query_NHS, grad_score_NHT, n, t, H=h, S=s, BLOCK=BLOCK, num_warps=1,
     )  # fmt: skip
     sorted_L, order_L = tokens_NT.flatten().sort()
     rows_V1 = torch.arange(v + 1, device=order_L.device, dtype=sorted_L.dtype)
@@ -168,10 +180,5 @@ def read_backward(
         query_NHS, grad_read_NHS, weights_NHT, keep_NHT, grad_score_NHT, order_L, offsets_V1,
         grads[0], grads[1], v, t, H=h, S=s, SPLITS=SPLITS, BLOCK=BLOCK,
     )  # fmt: skip
-    grad_keys_VHS, grad_values_VHS = grads.sum(1)
-    return grad_query_NHS, grad_keys_VHS, grad_values_VHS, grad_score_NHT
-
-
-def fits(size: int) -> bool:
-    """Triton's blocks are powers of two."""
-    return size & (size - 1) == 0
+    grad_keys_VHS, grad_values_VHS = grads.sum(1)[..., :size]
+    return grad_query_NHS[..., :size], grad_keys_VHS, grad_values_VHS, grad_score_NHT

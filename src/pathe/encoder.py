@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -66,6 +68,15 @@ class EncoderLayer(nn.Module):
         return dropout(x, self.dropout, self.training)
 
 
+@dataclass(frozen=True)
+class Table:
+    """Rows that tokens name, and the first layer's key and value of each: made once, read often."""
+
+    rows_VD: Tensor
+    keys_VHS: Tensor
+    values_VHS: Tensor
+
+
 class PathEncoder(nn.Module):
     """Paths -> the focus token's vector.
 
@@ -84,18 +95,27 @@ class PathEncoder(nn.Module):
         )
         self.norm = nn.LayerNorm(dim)
 
-    def forward(self, table_VD: Tensor, tokens_NT: Tensor, positions: Tensor, focus: int) -> Tensor:
-        """(N, D) from tokens_NT, rows of table_VD or -1 for padding; positions from 1 (T or NT)."""
+    def table(self, rows_VD: Tensor) -> Table:
+        """What paths over these rows read."""
+        layer = self.layers[0]
+        assert isinstance(layer, EncoderLayer)
+        keys, values = (
+            layer.split(F.linear(rows_VD, part.weight)) for part in (layer.key, layer.value)
+        )
+        return Table(rows_VD, keys, values)
+
+    def forward(self, table: Table, tokens_NT: Tensor, positions: Tensor, focus: int) -> Tensor:
+        """(N, D) from tokens_NT, rows of the table or -1 (padding); positions (T or NT) from 1."""
         places = positions.clamp(min=1) - 1  # padding has no position; nothing reads it
         if len(self.layers) == 1:
-            encoded_ND = self._single(table_VD, tokens_NT, places, focus)
+            encoded_ND = self._single(table, tokens_NT, places, focus)
         else:
             parts, rows = [], []
             for rows_B, first, last in _buckets(tokens_NT, focus):
                 near = places[..., first:last]
                 parts.append(
                     self._stacked(
-                        table_VD,
+                        table,
                         tokens_NT[rows_B, first:last],
                         near if near.dim() == 1 else near[rows_B],
                         focus - first,
@@ -106,20 +126,17 @@ class PathEncoder(nn.Module):
         normed: Tensor = self.norm(encoded_ND)
         return normed
 
-    def _single(self, table_VD: Tensor, tokens_NT: Tensor, places: Tensor, focus: int) -> Tensor:
+    def _single(self, table: Table, tokens_NT: Tensor, places: Tensor, focus: int) -> Tensor:
         """One layer: the focus reads rows of the table, and positions join as small products."""
         layer = self.layers[0]
         assert isinstance(layer, EncoderLayer)
-        keys_VHS, values_VHS = (
-            layer.split(F.linear(table_VD, part.weight)) for part in (layer.key, layer.value)
-        )
         own = places.dim() > 1  # each path has its own positions
         at = self.positions.weight if own else self.positions(places)
         # one product for all heads: a block a head, zeros between them
         keys, values = (
             torch.block_diag(*layer.split(part(at)).unbind(1)) for part in (layer.key, layer.value)
         )
-        x_ND = F.embedding(tokens_NT[:, focus].long(), table_VD)
+        x_ND = F.embedding(tokens_NT[:, focus].long(), table.rows_VD)
         x_ND = x_ND + self.positions(places[..., focus])
         query_ND = layer.query(x_ND) * layer.scale
         bias_NHT = layer.split(F.linear(query_ND, keys))
@@ -128,7 +145,7 @@ class PathEncoder(nn.Module):
             bias_NHT = bias_NHT.gather(2, own_NHT)
         keep_NHT = layer.drop(torch.ones_like(bias_NHT))
         read_NHS, weights_NHT = attend(
-            layer.split(query_ND), keys_VHS, values_VHS, tokens_NT, bias_NHT, keep_NHT
+            layer.split(query_ND), table.keys_VHS, table.values_VHS, tokens_NT, bias_NHT, keep_NHT
         )
         if own:
             by_place = weights_NHT.new_zeros(*weights_NHT.shape[:2], N_POSITIONS)
@@ -136,17 +153,20 @@ class PathEncoder(nn.Module):
         read_ND = read_NHS.flatten(1) + weights_NHT.flatten(1) @ values
         return layer.settle(x_ND, read_ND)
 
-    def _stacked(self, table_VD: Tensor, tokens_NT: Tensor, places: Tensor, focus: int) -> Tensor:
+    def _stacked(self, table: Table, tokens_NT: Tensor, places: Tensor, focus: int) -> Tensor:
         """Several layers: all tokens read in all but the last."""
         mask_NT, rows_NT = tokens_NT >= 0, tokens_NT.clamp(min=0).long()
-        x_NTD = F.embedding(rows_NT, table_VD) + self.positions(places)
+        x_NTD = F.embedding(rows_NT, table.rows_VD) + self.positions(places)
         for i, layer in enumerate(self.layers):
             assert isinstance(layer, EncoderLayer)
             if i == 0:
                 key_NTD, value_NTD = (
-                    F.embedding(rows_NT, F.linear(table_VD, part.weight))
+                    F.embedding(rows_NT, of_rows.flatten(1))
                     + F.embedding(places, part(self.positions.weight))
-                    for part in (layer.key, layer.value)
+                    for of_rows, part in (
+                        (table.keys_VHS, layer.key),
+                        (table.values_VHS, layer.value),
+                    )
                 )
             else:
                 key_NTD, value_NTD = layer.key(x_NTD), layer.value(x_NTD)
@@ -160,13 +180,12 @@ class PathEncoder(nn.Module):
 
 def _buckets(tokens_NT: Tensor, focus: int) -> list[tuple[Tensor, int, int]]:
     """Rows of like length with the columns that they use: (rows, first, last + 1)."""
-    columns_T = torch.arange(tokens_NT.shape[1], device=tokens_NT.device)
+    n, width = tokens_NT.shape
+    columns_T = torch.arange(width, device=tokens_NT.device)
     reach_N = ((columns_T - focus).abs() * (tokens_NT >= 0)).amax(1)
-    found = []
-    for rows_B in reach_N.argsort().tensor_split(BUCKETS):
-        if len(rows_B):
-            reach = int(reach_N[rows_B[-1]])
-            found.append(
-                (rows_B, max(focus - reach, 0), min(focus + reach + 1, tokens_NT.shape[1]))
-            )
-    return found
+    groups = reach_N.argsort().tensor_split(BUCKETS if n >= BUCKETS else 1)
+    longest = torch.stack([reach_N[rows_B[-1:]].sum() for rows_B in groups]).tolist()
+    return [
+        (rows_B, max(focus - reach, 0), min(focus + reach + 1, width))
+        for rows_B, reach in zip(groups, longest, strict=True)
+    ]

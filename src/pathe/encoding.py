@@ -12,7 +12,9 @@ from pathe.graph import Contexts, Graph, Tensors, expand
 from pathe.model import Bag, EntityBatch, PathE
 from pathe.paths import Form, Paths, PathStore, Positions, mine_paths, sample_paths
 
-CHUNK_TOKENS = 1 << 20  # encoded at once: bounds the memory
+CPU_TOKENS, GPU_TOKENS = 1 << 17, 1 << 20  # encoded at once: bounds the memory, suits the caches
+PROJECTED = 1 << 16  # entities projected at once
+TABLE_BYTES = 4 << 30  # a table of all entities takes at most this; else each chunk has its own
 Progress = Callable[[int, int], None]  # (done, total)
 
 
@@ -60,10 +62,31 @@ class Describer:
         per_token = 2 if self.graph.device.type == "cuda" else 1 / 8
         return n_tokens * per_token >= self.graph.n_entities
 
+    def contexts(
+        self, entities_V: Tensor | None, held_out_ids: Tensor | None = None
+    ) -> tuple[Bag, Bag]:
+        """Contexts of some entities, sorted, or of all: incoming, outgoing."""
+        without: tuple[Tensor | None, Tensor | None] = (None, None)
+        if held_out_ids is not None:
+            assert self.slots is not None
+            without = (self.slots.incoming_M[held_out_ids], self.slots.outgoing_M[held_out_ids])
+        return (
+            _bag(self.graph.in_contexts, entities_V, without[0]),
+            _bag(self.graph.out_contexts, entities_V, without[1]),
+        )
+
     def batch(
-        self, entities_U: Tensor, seed: int | Tensor, held_out_ids: Tensor | None = None
+        self,
+        entities_U: Tensor,
+        seed: int | Tensor,
+        held_out_ids: Tensor | None = None,
+        *,
+        with_contexts: bool = True,
     ) -> EntityBatch:
-        """Paths of the entities and the contexts of all entities on them, tokens as table rows."""
+        """Paths of the entities and the contexts of all entities on them, tokens as table rows.
+
+        Without contexts the table is that of all entities.
+        """
         paths = self.paths(entities_U, seed, held_out_ids)
         if entities_U.device.type == "cpu":  # elsewhere it would wait for the device
             paths = paths.trim()
@@ -71,17 +94,12 @@ class Describer:
         columns = torch.arange(tokens.shape[-1], device=tokens.device)
         is_relation_T = (columns - paths.focus) % 2 == 1
         n_nodes, entities_V, rows = self.graph.n_entities, None, tokens
-        if not self.projects_all(tokens.numel()):
+        if with_contexts and not self.projects_all(tokens.numel()):
             entities_V, inverse = torch.where(is_relation_T, 0, tokens).unique(return_inverse=True)
             n_nodes, rows = len(entities_V), inverse.int()
         rows = torch.where(is_relation_T, tokens + n_nodes, rows)
-        without: tuple[Tensor | None, Tensor | None] = (None, None)
-        if held_out_ids is not None:
-            assert self.slots is not None
-            without = (self.slots.incoming_M[held_out_ids], self.slots.outgoing_M[held_out_ids])
         return EntityBatch(
-            _bag(self.graph.in_contexts, entities_V, without[0]),
-            _bag(self.graph.out_contexts, entities_V, without[1]),
+            self.contexts(entities_V, held_out_ids) if with_contexts else None,
             rows.masked_fill_(~paths.mask_UKT, -1),
             paths.positions(self.positions),
             paths.focus,
@@ -119,6 +137,7 @@ def context_slots(graph: Graph) -> ContextSlots:
     )
 
 
+@torch.no_grad()
 def encode(
     model: PathE,
     describe: Describer,
@@ -129,26 +148,40 @@ def encode(
     progress: Progress | None = None,
 ) -> Tensor:
     """z of the entities for use, not for training: a chunk at a time, without gradients."""
-    per_entity = describe.n_paths * (4 if describe.form == "joined" else 2) * describe.max_hops
-    chunk = chunk or max(CHUNK_TOKENS // per_entity, 1)
-    parts = []
     model.eval()
-    with torch.inference_mode():
-        for part in entities_U.split(chunk):
-            parts.append(model.encode(describe.batch(part, seed)))
-            if progress:
-                progress(sum(map(len, parts)), len(entities_U))
+    graph = describe.graph
+    per_entity = describe.n_paths * (4 if describe.form == "joined" else 2) * describe.max_hops
+    tokens = CPU_TOKENS if graph.device.type == "cpu" else GPU_TOKENS
+    chunk = chunk or max(tokens // per_entity, 1)
+    table = None
+    small = 12 * graph.n_entities * model.relations.embedding_dim <= TABLE_BYTES
+    if small and describe.projects_all(len(entities_U) * per_entity):  # once for all chunks
+        everyone_E = torch.arange(graph.n_entities, device=graph.device)
+        nodes = [model.projector(*describe.contexts(e)) for e in everyone_E.split(PROJECTED)]
+        table = model.encoder.table(torch.cat([*nodes, model.relations.weight]))
+    parts = []
+    for part in entities_U.split(chunk):
+        batch = describe.batch(part, seed, with_contexts=table is None)
+        parts.append(model.encode(batch, table))
+        if progress:
+            progress(sum(map(len, parts)), len(entities_U))
     return torch.cat(parts)
 
 
 def _bag(contexts: Contexts, entities_V: Tensor | None, without: Tensor | None) -> Bag:
-    counts_P = contexts.counts_P.float()
-    if without is not None:
-        counts_P = counts_P.index_add(0, without, counts_P.new_full((len(without),), -1.0))
+    """The contexts of some entities, sorted, or of all, less one count for each entry `without`."""
     if entities_V is None:
+        counts_P = contexts.counts_P.float()
+        if without is not None:
+            counts_P.index_add_(0, without, counts_P.new_full((len(without),), -1.0))
         return Bag(contexts.offsets_E1, contexts.relations_P.long(), counts_P)
     starts_V = contexts.offsets_E1[entities_V]
     sizes_V = contexts.offsets_E1[entities_V + 1] - starts_V
     _, slots_N = expand(starts_V, sizes_V)
+    counts_N = contexts.counts_P[slots_N].float()
+    if without is not None and len(slots_N):
+        place = torch.searchsorted(slots_N, without).clamp(max=len(slots_N) - 1)
+        here = (slots_N[place] == without).float()  # or of an entity that isn't asked for
+        counts_N.index_add_(0, place, -here)
     offsets_V1 = torch.cat([sizes_V.new_zeros(1), sizes_V.cumsum(0)])
-    return Bag(offsets_V1, contexts.relations_P[slots_N].long(), counts_P[slots_N])
+    return Bag(offsets_V1, contexts.relations_P[slots_N].long(), counts_N)

@@ -192,6 +192,8 @@ def rank_links(
     answers_E = model.candidates(z_E, side)
     count = _counter(model, answers_E, side)
     per_query = 64 * z_E.shape[-1] if count else 32 * len(z_E)
+    if model.joint:  # every pair goes through the aggregator with all paths of both
+        per_query = 24 * len(z_E) * z_E[0].numel()
     rows = max((budget or memory_budget(z_E.device)) // per_query, 1)
     found = []
     for part in triples_M3.long().split(rows):

@@ -58,7 +58,8 @@ class Lists(Tensors):
         group_B = torch.searchsorted(self.keys_G, keys_B)
         codes_BN = group_B[:, None] * self.n_values + values_BN
         found_BN = self.codes_V1[torch.searchsorted(self.codes_V1, codes_BN)] == codes_BN
-        return found_BN & (self.keys_G[group_B] == keys_B)[:, None]
+        in_range_BN = (values_BN >= 0) & (values_BN < self.n_values)
+        return found_BN & in_range_BN & (self.keys_G[group_B] == keys_B)[:, None]
 
     def contains(self, keys_B: Tensor, values_B: Tensor) -> Tensor:
         """Whether each value is listed under its key."""

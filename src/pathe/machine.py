@@ -42,7 +42,11 @@ def free_memory(device: torch.device) -> int:
                 free = int(line.split()[1]) * 1024
     with suppress(OSError, ValueError):  # a container may grant less; "max" is no number
         limit = int((CONTAINER / "memory.max").read_text())
-        free = min(free, max(limit - int((CONTAINER / "memory.current").read_text()), 0))
+        used = int((CONTAINER / "memory.current").read_text())
+        for line in (CONTAINER / "memory.stat").read_text().splitlines():
+            if line.startswith(("active_file ", "inactive_file ")):
+                used -= int(line.split()[1])  # cached files give way
+        free = min(free, max(limit - used, 0))
     return free
 
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pathe.aggregators import LSTMAggregator, MeanAggregator, TransformerAggregator
-from pathe.encoder import N_POSITIONS, PathEncoder, dropout
+from pathe.encoder import N_POSITIONS, PathEncoder, Table, dropout
 from pathe.scores import relu_dot
 
 Side = Literal["head", "tail"]
@@ -37,8 +37,7 @@ class EntityBatch:
     count from 1.
     """
 
-    incoming: Bag
-    outgoing: Bag
+    contexts: tuple[Bag, Bag] | None  # incoming, outgoing; None where a table is given
     tokens_UKT: Tensor
     positions: Tensor
     focus: int
@@ -182,17 +181,24 @@ class PathE(nn.Module):
         self.link_head = LinkHead(n_relations, dim) if link else None
         self.relation_head = RelationHead(n_relations, dim) if relation else None
 
-    def encode(self, batch: EntityBatch) -> Tensor:
+    def table(self, incoming: Bag, outgoing: Bag) -> Table:
+        """What paths are read from: the projected entities, then the relations."""
+        nodes_VD = self.projector(incoming, outgoing)
+        return self.encoder.table(torch.cat([nodes_VD, self.relations.weight]))
+
+    def encode(self, batch: EntityBatch, table: Table | None = None) -> Tensor:
         """z_UD, a vector an entity; with the joint aggregator z_UKD, one a path."""
         u, k, t = batch.tokens_UKT.shape
-        nodes_VD = self.projector(batch.incoming, batch.outgoing)
+        if table is None:
+            assert batch.contexts is not None
+            table = self.table(*batch.contexts)
         encoded_ND = self.encoder(
-            torch.cat([nodes_VD, self.relations.weight]),
+            table,
             batch.tokens_UKT.view(u * k, t),
             batch.positions.view(-1, t) if batch.positions.dim() > 1 else batch.positions,
             batch.focus,
         )
-        x_UKD = encoded_ND.view(u, k, -1)
+        x_UKD = encoded_ND.view(u, k, encoded_ND.shape[-1])
         z: Tensor = x_UKD if self.joint else self.aggregator(x_UKD)
         return z
 

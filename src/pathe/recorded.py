@@ -15,7 +15,7 @@ class Recorded:
     def __init__(
         self, loss: Callable[..., Tensor], parameters: list[nn.Parameter], *inputs: Tensor
     ) -> None:
-        self.inputs, self.parameters = [x.clone() for x in inputs], parameters
+        self.inputs, self.parameters, self.turn = [x.clone() for x in inputs], parameters, 0
         half = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
 
         def run() -> tuple[Tensor, tuple[Tensor | None, ...]]:
@@ -38,23 +38,23 @@ class Recorded:
     def __call__(self, *inputs: Tensor) -> Tensor:
         """The loss of these inputs, with gradients for whoever asks."""
         for mine, given in zip(self.inputs, inputs, strict=True):
-            mine.copy_(given, non_blocking=True)
+            mine.copy_(given)
+        self.turn += 1
         loss: Tensor = _Replay.apply(self, *self.parameters)  # type: ignore[no-untyped-call]
         return loss
-
-    def fits(self, *inputs: Tensor) -> bool:
-        return [x.shape for x in inputs] == [x.shape for x in self.inputs]
 
 
 class _Replay(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, recorded: Recorded, *parameters: Tensor) -> Tensor:
         recorded.graph.replay()
-        ctx.recorded = recorded
+        ctx.recorded, ctx.turn = recorded, recorded.turn
         return recorded.loss.detach().clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        if ctx.turn != ctx.recorded.turn:
+            raise RuntimeError("a recorded step must be differentiated before the next one runs")
         kept = ctx.recorded.grads
         scaled = iter(torch._foreach_mul([g for g in kept if g is not None], grads[0]))
         return (None, *(None if g is None else next(scaled) for g in kept))

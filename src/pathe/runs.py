@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import pickle
 import shlex
-import signal
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,15 +16,15 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import yaml
-from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, RichProgressBar
+from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 from pathe.artifact import Artifact, load_model, save_model
 from pathe.builder import build_model, paper_count
+from pathe.callbacks import Bar, Keep, MetricLines, StopKey, WholeFiles, quiet, tf32
 from pathe.config import Config, configure
 from pathe.datasets import KnowledgeGraph
-from pathe.errors import ConfigError, Interrupted, ModelError
+from pathe.errors import ConfigError, ModelError
 from pathe.evaluation import evaluate
 from pathe.files import replacing
 from pathe.graph import build_graph
@@ -66,7 +63,7 @@ def train(
         )
     learner = PathELearner(build_model(config, kg.n_relations), config, graph, kg.train, valid_M3)
     stop_key = StopKey(folder / CHECKPOINTS / "last.ckpt", config.accumulate)
-    with quiet(), stop_key.listening(), _leading(folder):
+    with quiet(), stop_key.listening(), _leading(folder), tf32():
         trainer = _trainer(config, folder, len(valid_M3) > 0, stop_key, progress_bar)
         try:
             trainer.fit(learner, ckpt_path=last)
@@ -160,109 +157,6 @@ def _leading(folder: Path) -> Iterator[None]:
         del os.environ["PATHE_RUN"]
 
 
-class StopKey(pl.Callback):
-    """Ctrl-C saves at the end of the step and stops; a second Ctrl-C stops at once."""
-
-    def __init__(self, checkpoint: Path, accumulate: int) -> None:
-        self.checkpoint, self.accumulate, self.pressed = checkpoint, accumulate, False
-
-    @contextmanager
-    def listening(self) -> Iterator[None]:
-        def press(signum: int, frame: Any) -> None:
-            self.pressed = True
-            signal.signal(signum, before)
-
-        try:
-            before = signal.signal(signal.SIGINT, press)
-        except ValueError:  # not the main thread: its owner handles signals
-            yield
-            return
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
-
-    def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        learner: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
-        stepped = (batch_idx + 1) % self.accumulate == 0
-        if stepped and not trainer.is_last_batch and self._agreed(trainer):
-            trainer.save_checkpoint(self.checkpoint)
-            self._stop()
-
-    def on_train_epoch_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
-        if self.checkpoint.exists() and self._agreed(trainer):
-            self._stop()  # the end of the last epoch has saved
-
-    def _agreed(self, trainer: pl.Trainer) -> bool:
-        """Whether any process was asked to stop: all must do so in the same step."""
-        if trainer.world_size == 1:
-            return self.pressed
-        return trainer.strategy.reduce_boolean_decision(self.pressed, all=False)
-
-    def _stop(self) -> None:
-        raise Interrupted(
-            f"Stopped and saved. Go on with --resume --out {self.checkpoint.parents[1]}"
-        )
-
-
-class Keep(ModelCheckpoint):
-    """A ModelCheckpoint that knows its files again when the run's folder was moved."""
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        def here(path: str) -> str:
-            return str(Path(str(self.dirpath)) / Path(path).name) if path else path
-
-        paths = ("best_model_path", "kth_best_model_path", "last_model_path")
-        state = state_dict | {"dirpath": self.dirpath} | {k: here(state_dict[k]) for k in paths}
-        state["best_k_models"] = {here(k): v for k, v in state_dict["best_k_models"].items()}
-        super().load_state_dict(state)
-
-
-class WholeFiles(TorchCheckpointIO):
-    """Writes a checkpoint beside its place and moves it there whole, on the same file system."""
-
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
-    ) -> None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with replacing(Path(path)) as aside:
-            torch.save(checkpoint, aside)
-
-
-class MetricLines(pl.Callback):
-    """A JSON line for each epoch; a resumed run drops the lines that it will write again."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def on_train_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
-        if not self.path.exists() or not trainer.is_global_zero:
-            return
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [
-            x for x in lines if x.endswith("\n") and json.loads(x)["epoch"] < trainer.current_epoch
-        ]
-        self.path.write_text("".join(kept), encoding="utf-8")
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
-        if not trainer.is_global_zero:
-            return
-        found = trainer.callback_metrics.items()
-        values = {k: float(v) for k, v in found if k != "loss_step"}
-        if (trainer.current_epoch + 1) % (trainer.check_val_every_n_epoch or 1):
-            values = {k: v for k, v in values.items() if not k.startswith("valid_")}
-        values["loss"] = values.pop("loss_epoch", values.get("loss", float("nan")))
-        line = {"epoch": trainer.current_epoch, "step": trainer.global_step, **values}
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-
-
 def _open_run(folder: Path, config: Config, fingerprint: str, resume: bool) -> Path | None:
     """Makes the folder, or checks that a resumed one is the same run; gives its last checkpoint."""
     about = {"data_fingerprint": fingerprint, **config.as_dict()}
@@ -271,7 +165,8 @@ def _open_run(folder: Path, config: Config, fingerprint: str, resume: bool) -> P
         if not path.exists():
             raise ConfigError(f"{folder}: nothing to resume: no {SETTINGS} there.")
         stored = yaml.safe_load(path.read_text(encoding="utf-8"))
-        free = ("max_epochs", "accelerator", "devices", "precision")
+        stored = Config().as_dict() | stored  # a setting that came later had its default
+        free = ("max_epochs", "accelerator", "devices", "precision", "record")
         changed = [k for k, v in about.items() if stored.get(k) != v and k not in free]
         if changed:
             was = ", ".join(f"{k} was {stored.get(k)!r}, now {about[k]!r}" for k in changed)
@@ -310,11 +205,9 @@ def _trainer(
             f"devices={config.devices} GPUs wanted, {torch.cuda.device_count()} found. "
             "Set accelerator=cpu or fewer devices."
         )
-    torch.set_float32_matmul_precision("high")  # TF32 products where a GPU trains with 32 bits
     callbacks: list[pl.Callback] = [stop_key, MetricLines(folder / METRICS)]
     if progress_bar:
-        every = 1 if accelerator == "cpu" else 20  # steps; showing a loss waits for the GPU
-        callbacks.append(RichProgressBar(every, leave=False, console_kwargs={"stderr": True}))
+        callbacks.append(Bar(1 if accelerator == "cpu" else 20))
     if validates:
         callbacks.append(EarlyStopping("valid_mrr", config.min_delta, config.patience, mode="max"))
         callbacks.append(
@@ -352,23 +245,6 @@ def _trainer(
         use_distributed_sampler=False,
         log_every_n_steps=50,
     )
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without Lightning's notices about devices, loggers and data-loader workers."""
-    loud = [logging.getLogger(n) for n in ("lightning.pytorch", "lightning.fabric")]
-    levels = [log.level for log in loud]
-    for log in loud:
-        log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module="lightning")
-            warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
-            yield
-    finally:
-        for log, level in zip(loud, levels, strict=True):
-            log.setLevel(level)
 
 
 def _seen(kg: KnowledgeGraph) -> torch.Tensor:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from pathe.twins import ONE_AT_A_TIME, twin
 
@@ -20,7 +21,7 @@ def relu_dot(query_BD: Tensor, candidates_CD: Tensor, weight_D: Tensor) -> Tenso
     """(B, C) scores of every candidate for every query."""
     kernel = twin("scores", query_BD.device.type)
     dtypes = {x.dtype for x in (query_BD, candidates_CD, weight_D)}
-    if kernel is None or torch.float64 in dtypes or not kernel.fits(query_BD.shape[1]):
+    if kernel is None or torch.float64 in dtypes:
         if torch.is_grad_enabled():
             return relu_dot_plain(query_BD, candidates_CD, weight_D)
         rows = max(PLAIN // max(candidates_CD.numel(), 1), 1)
@@ -45,6 +46,7 @@ class _ReluDot(torch.autograd.Function):
         return scores_BC
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query_BD, candidates_CD, weight_D = ctx.saved_tensors
         with ONE_AT_A_TIME:

@@ -15,10 +15,6 @@ GROUP = 32  # queries that share a tile while it is there
 _FUSED = {"contract"}
 
 
-def fits(dim: int) -> bool:
-    return True
-
-
 def tiles(candidates_CD: Tensor) -> Tensor:
     """(n, D, TILE): candidates by tile, a dimension a row; zeros fill the last tile."""
     n = -(-len(candidates_CD) // TILE)

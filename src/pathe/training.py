@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pathe.builder import BATCHES, STEP, VALIDATION, build_describer, derived_seed
 from pathe.config import Config
+from pathe.encoder import N_POSITIONS
 from pathe.errors import ConfigError, TrainingError
 from pathe.evaluation import evaluate_links, evaluate_relations
 from pathe.graph import Graph
@@ -41,16 +42,25 @@ def check_fits(config: Config, n_entities: int, n_triples: int) -> None:
         }[config.negative_sampling]
     n_paths = min(n_encoded, n_entities) * config.n_paths
     width = (4 if config.path_form == "joined" else 2) * config.max_hops + 1
-    n_floats = n_paths * (12 * config.dim + 2 * config.feedforward + 4 * config.heads * width)
-    if config.layers > 1:  # all tokens are kept between layers; one layer reads them by number
-        inner = (config.layers - 1) * (12 * config.dim + 2 * config.feedforward)
-        n_floats += n_paths * width * (4 * config.dim + inner)
-    if config.task != "relation":  # scores of both sides; answers of each triple's own as vectors
+    n_pairs = batch  # scored: with answers, on both sides
+    if config.task != "relation":
         n_answers = n_entities if config.negative_sampling == "all" else config.negatives
-        each = config.negative_sampling == "each"
-        n_floats += 2 * batch * n_answers * (2 * config.dim if each else 4)
+        n_pairs += 2 * batch * n_answers
+    per_path = 16 * config.dim + 3 * config.feedforward + 4 * config.heads * width
+    if config.positions == "absolute":
+        per_path += 4 * config.heads * N_POSITIONS
+    if config.aggregator != "mean":
+        per_path += 24 * config.dim * config.aggregator_layers
+    if config.layers > 1:  # all tokens are kept between layers; one layer reads them by number
+        inner = 14 * config.dim + 3 * config.feedforward + 3 * config.heads * width
+        per_path += width * (4 * config.dim + (config.layers - 1) * inner)
+    per_pair = 6.0  # scores and their gradients
+    if config.aggregator == "transformer-joint":  # each pair's paths go through it
+        per_pair += 2 * (config.n_paths + 1) * 24 * config.dim * config.aggregator_layers
+    elif config.negative_sampling == "each":
+        per_pair += 3 * config.dim
+    n_bytes = 4 * (n_paths * per_path + n_pairs * per_pair)
     device = pick_device(config.accelerator)
-    n_bytes = (2 if device.type == "cuda" and config.precision == "bf16" else 4) * n_floats
     free = free_memory(device)
     if n_bytes > free:
         raise ConfigError(
@@ -77,6 +87,12 @@ def distinct_padded(ids_N: Tensor) -> tuple[Tensor, Tensor]:
     return ids_U, torch.empty_like(row_N).scatter_(0, order_N, row_N)
 
 
+def pick_rows(table: Tensor, rows: Tensor) -> Tensor:
+    """table[rows]; an embedding, as the backward pass of an index serialises repeated rows."""
+    found = F.embedding(rows, table.flatten(1))
+    return found.view(*rows.shape, *table.shape[1:])
+
+
 class Batches:
     """Ids of training triples in batches, shuffled anew each epoch, with (epoch, place) of each.
 
@@ -85,10 +101,16 @@ class Batches:
     """
 
     def __init__(
-        self, n_triples: int, batch_size: int, seed: int, rank: int = 0, world: int = 1
+        self,
+        n_triples: int,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        world: int = 1,
+        device: torch.device | str = "cpu",
     ) -> None:
         self.n_triples, self.batch_size, self.seed = n_triples, batch_size, seed
-        self.rank, self.world = rank, world
+        self.rank, self.world, self.device = rank, world, device
         self.epoch, self.done = 0, 0
 
     def __len__(self) -> int:
@@ -98,6 +120,7 @@ class Batches:
         over = self.done >= len(self)
         epoch, first = (self.epoch + 1, 0) if over else (self.epoch, self.done)
         order = keyed(self.seed, BATCHES, epoch, torch.arange(self.n_triples)).argsort()
+        order = order.to(self.device)
         for place in range(first, len(self)):
             batch = order[place * self.batch_size :][: self.batch_size]
             share = batch[self.rank :: self.world]
@@ -125,6 +148,8 @@ class PathELearner(pl.LightningModule):
         self.graph, self.train_M3, self.valid_M3 = graph, train_M3.long(), valid_M3.long()
         self.place = {"epoch": 0, "done": 0}  # where the batches start
         self.recorded: Recorded | None = None
+        self.seeds_of = -1  # the epoch whose seeds are at hand
+        self.seeds: tuple[list[int], Tensor] = ([], torch.empty(0))
         self.seconds_before, self.begin = 0.0, time.perf_counter()
 
     def setup(self, stage: str) -> None:
@@ -153,12 +178,13 @@ class PathELearner(pl.LightningModule):
     def train_dataloader(self) -> Batches:
         world, rank = self.trainer.world_size, self.trainer.global_rank
         self.batches = Batches(
-            len(self.train_M3), self.config.batch_size, self.config.seed, rank, world
+            len(self.train_M3), self.config.batch_size, self.config.seed, rank, world, self.device
         )
         self.batches.load_state_dict(self.place)
         return self.batches
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.check_loss()  # never over good weights
         checkpoint["batches"] = self.batches.state_dict()
         checkpoint["seconds"] = self.seconds
 
@@ -179,36 +205,47 @@ class PathELearner(pl.LightningModule):
         return torch.optim.Adam(self.model.parameters(), lr=self.config.learning_rate)
 
     def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:
-        return batch  # ids go there in the step; here they stay readable without waiting
+        return batch  # it is there
 
     def training_step(self, batch: tuple[Tensor, int, int], batch_idx: int) -> Tensor:
         ids_B, epoch, place = batch
         self.batches.finish(epoch, place)
-        seed = derived_seed(self.config.seed, STEP, epoch, place, self.global_rank)
-        torch.manual_seed(seed)  # dropout
-        loss = self.loss(ids_B.to(self.device), torch.tensor(seed, device=self.device))
+        if self.seeds_of != epoch:  # an epoch's seeds are copied at once: a step waits for nothing
+            places = torch.arange(len(self.batches))
+            seeds = keyed(self.config.seed, STEP, epoch, places, self.global_rank)
+            self.seeds_of, self.seeds = epoch, (seeds.tolist(), seeds.to(self.device))
+        torch.manual_seed(self.seeds[0][place])  # dropout
+        loss = self.loss(ids_B, self.seeds[1][place])
         self.finite &= loss.isfinite()
         due = place % LOOK_EVERY == LOOK_EVERY - 1 or place == len(self.batches) - 1
-        if (due or self.device.type == "cpu") and not self.finite:
-            raise TrainingError(
-                f"The loss is no finite number in epoch {epoch}, batch {place} or just before. "
-                f"Lower learning_rate ({self.config.learning_rate}), set clip, or use "
-                "contexts=log1p; the checkpoints of earlier epochs are kept."
-            )
+        if due or self.device.type == "cpu":
+            self.check_loss()
         self.log(
             "loss", loss.detach(), prog_bar=True, on_step=True, on_epoch=True, batch_size=len(ids_B)
         )
         return loss
 
+    def check_loss(self) -> None:
+        """Raises if a loss so far was no finite number."""
+        if not self.finite:
+            at = self.batches
+            raise TrainingError(
+                f"The loss is no finite number in epoch {at.epoch}, batch {at.done - 1} or just "
+                f"before. Lower learning_rate ({self.config.learning_rate}), set clip, or use "
+                "contexts=log1p; the checkpoints of earlier epochs are kept."
+            )
+
     def loss(self, ids_B: Tensor, seed: Tensor) -> Tensor:
         """The loss of a batch; on a GPU the step is recorded and replayed where that can be."""
-        if not self.records:
+        whole = len(ids_B) == min(
+            self.config.batch_size, len(self.train_M3)
+        )  # not the epoch's rest
+        if not (self.records and whole):
             return self._loss(ids_B, seed)
         if self.recorded is None:
             parameters = list(self.model.parameters())
             self.recorded = Recorded(self._loss, parameters, ids_B, seed)
-        fits = self.recorded.fits(ids_B, seed)  # the last batch of an epoch may be a smaller one
-        return self.recorded(ids_B, seed) if fits else self._loss(ids_B, seed)
+        return self.recorded(ids_B, seed)
 
     def _loss(self, ids_B: Tensor, seed: Tensor) -> Tensor:
         return torch.stack(list(self.losses(ids_B, seed).values())).sum()
@@ -226,7 +263,7 @@ class PathELearner(pl.LightningModule):
         entities_U, rows = self._distinct(wanted)
         held_out_ids = ids_B if config.hold_out_batch else None
         z_U = self.model.encode(self.describe.batch(entities_U, seed, held_out_ids))
-        heads, tails = F.embedding(rows[0], z_U), F.embedding(rows[1], z_U)
+        heads, tails = pick_rows(z_U, rows[0]), pick_rows(z_U, rows[1])
         relations_B = triples_B3[:, 1]
         weight = {"link": 1.0, "relation": 0.0, "multi": config.link_weight}[config.task]
         found = {}
@@ -238,7 +275,7 @@ class PathELearner(pl.LightningModule):
                 # one set for the whole batch, or each triple's own
                 answers = self.model.candidates(z_U, side)
                 if config.negative_sampling != "all":
-                    answers = F.embedding(row.view_as(pick), answers)
+                    answers = pick_rows(answers, row.view_as(pick))
                 negative_BN = self.model.candidate_scores(fixed, relations_B, answers, side)
                 total = total + link_loss(
                     config.loss,

@@ -21,7 +21,7 @@ def twin(name: str, device_type: str) -> ModuleType | None:
     """The compiled module for this device; None where it isn't there or doesn't fit."""
     try:
         return importlib.import_module(f"pathe.{name}_{_SUFFIX[device_type]}")
-    except (ImportError, KeyError):
+    except (ImportError, KeyError, RuntimeError):  # the last: nowhere to keep compiled code
         return None
 
 
