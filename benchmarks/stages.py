@@ -81,6 +81,16 @@ def main() -> None:
     model = build_model(config, kg.n_relations).to(DEVICE)
     learner = PathELearner(model, config, graph, kg.train, kg.valid[:0]).to(DEVICE)
     learner.setup("fit")
+    optimizer = learner.configure_optimizers()
+    batches = iter(Batches(len(kg.train), config.batch_size, SEED, device=DEVICE))
+
+    def step() -> None:
+        ids_B, _, place = next(batches)
+        optimizer.zero_grad()
+        learner.loss(ids_B, torch.tensor(place, device=DEVICE)).backward()
+        optimizer.step()
+
+    whole = seconds(step) * 1e3
     everyone = torch.arange(kg.n_entities, device=DEVICE)
     describe = build_describer(config, graph.to(DEVICE), config.n_paths)
     batch = describe.batch(everyone, SEED)
@@ -142,16 +152,6 @@ def main() -> None:
     forward, backward = both_ways(loss, scores_BE)
     stage("softmax loss, both sides, forwards and back", forward + backward, b * e * 14, 0, 2)
 
-    optimizer = learner.configure_optimizers()
-    batches = iter(Batches(len(kg.train), b, SEED))
-
-    def step() -> None:
-        ids_B, _, place = next(batches)
-        optimizer.zero_grad()
-        learner.loss(ids_B.to(DEVICE), torch.tensor(place, device=DEVICE)).backward()
-        optimizer.step()
-
-    whole = seconds(step) * 1e3
     total = sum(r["floor_ms"] for r in rows)
     rows.append(
         {"stage": "the whole step", "ms": whole, "floor_ms": total, "bound": "",
