@@ -114,3 +114,13 @@ def test_predict_answers_in_names_and_leaves_known_facts_out(place):
     assert "'e1'" in refused(
         "predict", run, "--data", "graph", "--head", "e1x", "--relation", "r1", cwd=place
     )
+
+
+def test_two_processes_train_one_model(place):
+    done = pathe("train", "graph", *TINY, "--set", "devices=2", "--out", "runs/two", cwd=place)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((place / "runs" / "two" / "result.json").read_text())
+    assert result["epochs"] == 2
+    assert 0 < result["mrr"] <= 1
+    lines = (place / "runs" / "two" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [0, 1]  # one of them writes

@@ -43,3 +43,19 @@ def readme_figures() -> list[tuple[str, str]]:
 def test_the_readme_shows_what_the_file_holds(figure, file):
     found = json.loads((ROOT / file).read_text())
     assert float(figure) == pytest.approx(found["mrr"], abs=0.0005)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cpu"])
+def test_the_page_on_performance_shows_what_the_files_hold(device):
+    text = (ROOT / "docs" / "performance.md").read_text()
+    for row in json.loads((ROOT / "benchmarks" / f"stages_{device}.json").read_text())["results"]:
+        shown = f"| {row['stage']} | {row['ms']:.2f} | {row['floor_ms']:.2f} |"
+        assert shown in text
+
+
+@pytest.mark.parametrize("name", ["foundation", "speed", "speed_gpu"])
+def test_committed_benchmarks_met_their_bars_and_say_where_they_come_from(name):
+    found = json.loads((ROOT / "benchmarks" / f"{name}.json").read_text())
+    assert re.fullmatch(r"[0-9a-f]{40}", found["commit"])
+    assert found["machine"]["cpu"]
+    assert [row["measure"] for row in found["results"] if not row["met"]] == []
