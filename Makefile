@@ -16,7 +16,7 @@ setup: .venv/ready  ## create .venv with everything pinned in constraints.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
 	@touch $@
 
-demo: setup  ## analyse, train, evaluate and predict on a small graph that needs no download
+demo: setup  ## show paths, train, evaluate and predict on a small graph that needs no download
 	$(BIN)/pathe paths umls --entity virus -n 2 --max-hops 3
 	@rm -rf runs/demo
 	$(BIN)/pathe train umls --preset tiny --out runs/demo

@@ -98,3 +98,7 @@ def test_the_front_door_is_pinned():
         assert getattr(pathe, name).__module__.startswith("pathe.")
     with pytest.raises(AttributeError, match="KnowledgeGraph"):
         _ = pathe.nonsense
+
+
+def test_idle_threads_do_not_spin_long():
+    assert run_python("import pathe, os; print(os.environ['GOMP_SPINCOUNT'])").strip() == "10000"
