@@ -4,52 +4,21 @@ from __future__ import annotations
 
 import gzip
 import random
-import sys
-import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from folders import SKIP, TEST, TRAIN, VALID, Row, folder_of, openke, refused, rows_of, tsv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pathe.datasets import KnowledgeGraph
-from pathe.errors import DataError, PatheError, UnknownNameError
+from pathe.errors import DataError, PatheError
 from pathe.readers import ReadOptions
 from pathe.triples import Vocabulary
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the benchmark data isn't here")
-SKIP = ReadOptions(on_error="skip")
-Row = tuple[str, str, str]
-TRAIN: list[Row] = [("b", "r", "a"), ("a", "r", "b"), ("a", "s", "c"), ("c", "s", "a")]
-VALID: list[Row] = [("b", "r", "c")]
-TEST: list[Row] = [("c", "r", "new")]
-
-
-def tsv(rows: list[Row]) -> str:
-    return "".join("\t".join(row) + "\n" for row in rows)
-
-
-def folder_of(path: Path, suffix: str = ".txt", **splits: list[Row]) -> Path:
-    path.mkdir()
-    for split, rows in (splits or {"train": TRAIN, "valid": VALID, "test": TEST}).items():
-        (path / f"{split}{suffix}").write_text(tsv(rows))
-    return path
-
-
-def rows_of(graph: KnowledgeGraph, split: str) -> set[Row]:
-    return {
-        (graph.entities[h], graph.relations[r], graph.entities[t])
-        for h, r, t in getattr(graph, split).tolist()
-    }
-
-
-def refused(data: Any, **options: Any) -> str:
-    with pytest.raises(DataError) as caught:
-        KnowledgeGraph.read(data, **options)
-    return str(caught.value)
 
 
 def test_folder(tmp_path: Path) -> None:
@@ -242,78 +211,6 @@ def test_grail_pairs(tmp_path: Path) -> None:
 # OpenKE
 
 
-def openke(path: Path, **changes: str) -> Path:
-    path.mkdir()
-    files = {
-        "entity2id": "4\nb c\t1\na\t0\nnew\t2\nunused\t3\n",
-        "relation2id": "2\nr\t0\ns\t1\n",
-        "train2id": "3\n0 1 0\n1\t0\t1\n1 0 1 \n",
-        "valid2id": "1\r\n0 1 1\r\n",
-        "test2id": "1\n2 0 0",
-        **changes,
-    }
-    for name, text in files.items():
-        (path / f"{name}.txt").write_text(text, newline="")
-    return path
-
-
-def test_openke(tmp_path: Path) -> None:
-    graph = KnowledgeGraph.read(openke(tmp_path / "kg"))
-    assert rows_of(graph, "train") == {("a", "r", "b c"), ("b c", "s", "a")}
-    assert rows_of(graph, "valid") == {("a", "s", "b c")}
-    assert rows_of(graph, "test") == {("new", "r", "a")}
-    assert list(graph.entities) == ["a", "b c", "new"]
-    assert (graph.report.rows, graph.report.duplicates) == (5, 1)
-    splits = {s: sorted(rows_of(graph, s)) for s in ("train", "valid", "test")}
-    plain = KnowledgeGraph.read(folder_of(tmp_path / "plain", **splits))
-    assert plain.fingerprint() == graph.fingerprint()
-
-
-@pytest.mark.parametrize(
-    ("file", "text", "words"),
-    [
-        ("train2id", "3\n0 1 0\n", "line 1 says 3, 1 follow"),
-        ("train2id", "2\n0 1 0\n0 1\n", "line 3: expected head, tail and relation ids"),
-        ("train2id", "2\n0 1 0\n0 1 2\n", "line 3: expected head, tail and relation ids below 4"),
-        ("train2id", "2\n0 1 0\n0 -1 1\n", "line 3"),
-        ("train2id", "0 1 0\n", "line 1: expected a count"),
-        ("valid2id", "0\n", "no triples"),
-        ("valid2id", "", "it is empty"),
-        ("entity2id", "3\na\t0\nb\t1\nc\t3\n", "line 4: expected a name, a tab and an id"),
-        ("entity2id", "3\na\t0\nb\t1\nc\t1\n", "line 4: the id 1 was given to 'b'"),
-        ("entity2id", "3\na\t0\nb\t1\na\t2\n", "the name 'a' has more than one id"),
-        ("relation2id", "2\nr\t0\n", "line 1 says 2"),
-        ("relation2id", "1\nr\t0\n", "train2id.txt, line 3"),
-    ],
-)
-def test_bad_openke(tmp_path: Path, file: str, text: str, words: str) -> None:
-    message = refused(openke(tmp_path / "kg", **{file: text}))
-    assert words in message
-    assert file in message or words.startswith("train2id")
-
-
-def test_openke_self_loops(tmp_path: Path) -> None:
-    graph = KnowledgeGraph.read(openke(tmp_path / "kg", test2id="1\n0 0 1\n"))
-    assert rows_of(graph, "test") == {("a", "s", "a")}
-
-
-def test_openke_has_one_file_of_each_kind(tmp_path: Path) -> None:
-    folder = openke(tmp_path / "kg")
-    (folder / "train2id.tsv").write_text("1\n0 0 0\n")
-    assert "expected one train2id file, found train2id.tsv and train2id.txt" in refused(folder)
-
-
-def test_openke_skips_and_misses(tmp_path: Path) -> None:
-    folder = openke(tmp_path / "kg", train2id="3\n0 1 0\n9 9 9\n1 0 1\n")
-    graph = KnowledgeGraph.read(folder, options=SKIP)
-    assert (len(graph.train), graph.report.skipped) == (2, 1)
-    assert "train2id.txt, line 3" in graph.report.first_skipped
-    (folder / "valid2id.txt").unlink()
-    assert "valid2id.txt" in refused(folder)
-    folder = openke(tmp_path / "unknown", train2id="1\n0 1 0\n")
-    assert "valid2id.txt, line 2: the relation 's'" in refused(folder)
-
-
 # Saving
 
 
@@ -383,159 +280,6 @@ def test_pairs_are_saved_as_pairs(tmp_path: Path) -> None:
     assert graph.inference is not None
     assert back.inference is not None
     assert back.inference.fingerprint() == graph.inference.fingerprint()
-
-
-# Names
-
-
-def test_paths_that_are_not_there(tmp_path: Path) -> None:
-    for data in (tmp_path / "none", "none/train.txt", "none.tsv"):
-        assert "no such file or folder" in refused(data)
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """PyKEEN's download folder, and a network that refuses at once."""
-    import pystow.utils
-    import requests
-
-    for module in ("pykeen.constants", "pykeen.datasets.base", "pykeen.datasets.inductive.base"):
-        monkeypatch.setattr(f"{module}.PYKEEN_DATASETS", tmp_path)
-
-    def retrieve(url: str, path: Path, **_: Any) -> None:
-        sys.stderr.write("12 % done")
-        Path(path).write_text("half a file")
-        raise OSError("no network")
-
-    def get(*_: Any, **__: Any) -> None:
-        raise requests.exceptions.ConnectionError("no network")
-
-    monkeypatch.setitem(pystow.utils.download.__globals__, "urlretrieve", retrieve)
-    monkeypatch.setattr(requests, "get", get)
-    return tmp_path
-
-
-def test_data_sets_inside_pykeen(capsys: pytest.CaptureFixture[str]) -> None:
-    graph = KnowledgeGraph.read("UMLS")
-    assert (graph.name, graph.n_entities, graph.n_relations) == ("umls", 135, 46)
-    assert (len(graph.train), len(graph.valid), len(graph.test)) == (5216, 652, 661)
-    assert capsys.readouterr().out == ""
-    import pykeen.datasets
-
-    files = Path(pykeen.datasets.__file__).parent / "umls"
-    assert KnowledgeGraph.read(files).fingerprint() == graph.fingerprint()
-    with pytest.raises(DataError, match="--split"):
-        KnowledgeGraph.read("umls", split=(0.8, 0.1, 0.1))
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["fb15k-237", "WN18RR", "codex_small", "yago310", "inductivefb15k237:v1", "ilpc2022small"],
-)
-def test_failed_downloads_are_told_and_leave_nothing(
-    cache: Path, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    (cache / "fb15k237").mkdir()
-    (cache / "fb15k237" / "of another process").touch()
-    message = refused(name)
-    assert name in message
-    assert "must be downloaded, and that failed" in message
-    assert "folder with its train, valid and test files" in message
-    assert [p.name for p in cache.rglob("*") if p.is_file()] == ["of another process"]
-    assert capsys.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("fb15k238", "'fb15k237'"),
-        ("inductivefb15k237", "inductivefb15k237:v1"),
-        ("inductivefb15k237:v9", "inductivefb15k237:v4"),
-        ("umls:v1", "no versions"),
-        ("ilpc2022small:v1", "expected one of ilpc2022small"),
-    ],
-)
-def test_unknown_data_set_names(name: str, words: str) -> None:
-    with pytest.raises(UnknownNameError) as caught:
-        KnowledgeGraph.read(name)
-    assert words in str(caught.value)
-
-
-UNSEEN: dict[str, list[Row]] = {
-    "train": TRAIN,
-    "valid": [*VALID, ("only", "r", "here")],
-    "test": [*TEST, ("a", "unheard", "b")],
-}
-
-
-def test_data_sets_keep_triples_of_unseen_entities(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from pykeen.datasets import dataset_resolver
-    from pykeen.datasets.base import PackedZipRemoteDataset, PathDataset
-
-    folder = folder_of(tmp_path / "toy", **UNSEEN)
-    with zipfile.ZipFile(tmp_path / "toy.zip", "w") as archive:
-        for split in UNSEEN:
-            archive.write(folder / f"{split}.txt", f"Release/{split}.txt")
-
-    class Files(PathDataset):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__(*(folder / f"{n}.txt" for n in ("train", "test", "valid")))
-
-    class Zipped(PackedZipRemoteDataset):  # type: ignore[misc]
-        def __init__(self) -> None:
-            paths = [f"Release/{n}.txt" for n in ("train", "test", "valid")]
-            super().__init__(*paths, name="toy.zip", cache_root=tmp_path)
-            self.path = tmp_path / "toy.zip"
-
-        def _help_cache(self, _: Any) -> Path:
-            return tmp_path
-
-    expected = KnowledgeGraph.read(folder, options=SKIP)
-    assert "only" in expected.entities
-    for name, cls in {"files": Files, "zipped": Zipped}.items():
-        monkeypatch.setitem(dataset_resolver.lookup_dict, name, cls)
-        graph = KnowledgeGraph.read(name)
-        assert graph.fingerprint() == expected.fingerprint()
-        assert graph.report.unknown_relations == 1
-
-
-def test_options_that_do_not_apply(tmp_path: Path) -> None:
-    options = ReadOptions(columns=("1", "2", "3"))
-    assert "a data set's name: --columns doesn't apply" in refused("umls", options=options)
-    folder = openke(tmp_path / "kg")
-    assert "an OpenKE folder: --columns doesn't apply" in refused(folder, options=options)
-
-
-def test_inductive_data_sets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from pykeen.datasets.inductive import DisjointInductivePathDataset, inductive_dataset_resolver
-
-    files = {
-        "train": TRAIN,
-        "inference": [("u", "s", "v"), ("v", "r", "w")],
-        "valid": [("u", "s", "w")],
-        "test": [("w", "r", "u")],
-    }
-    for name, rows in files.items():
-        (tmp_path / name).write_text(tsv(rows))
-
-    class Toy(DisjointInductivePathDataset):  # type: ignore[misc]
-        def __init__(self, version: str = "v1") -> None:
-            assert version == "v2"
-            super().__init__(*(tmp_path / n for n in ("train", "inference", "test", "valid")))
-
-    monkeypatch.setitem(inductive_dataset_resolver.lookup_dict, "toy", Toy)
-    graph = KnowledgeGraph.read("toy:v2")
-    assert graph.name == "toy:v2"
-    assert rows_of(graph, "train") == set(TRAIN)
-    assert len(graph.valid) == len(graph.test) == 0
-    assert graph.inference is not None
-    for split, name in {"train": "inference", "valid": "valid", "test": "test"}.items():
-        assert rows_of(graph.inference, split) == set(files[name])
-    alone = KnowledgeGraph.read("toy:v2_ind")
-    assert alone.name == "toy:v2_ind"
-    assert alone.fingerprint() == graph.inference.fingerprint()
 
 
 # The benchmarks

@@ -1,53 +1,24 @@
+"""The learner: batches, steps, losses, what fits."""
+
 from __future__ import annotations
 
-import json
-import os
-import signal
-from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 from random import Random
 
 import pytest
 import torch
 from graphs import knowledge_graph, no_gpu, toy
+from small import learner, train, weights
 
-from pathe import runs
-from pathe.artifact import load_model
-from pathe.builder import build_model
 from pathe.config import Config, configure, read_preset
-from pathe.errors import ConfigError, Interrupted, ModelError, PatheError, TrainingError
-from pathe.evaluation import evaluate, evaluate_links, evaluate_relations
-from pathe.graph import build_graph
-from pathe.model import count_parameters
+from pathe.errors import ConfigError
+from pathe.evaluation import evaluate_links, evaluate_relations
 from pathe.training import (
     Batches,
-    PathELearner,
     check_fits,
     distinct_exactly,
     distinct_padded,
 )
-
-SMALL = {"dim": 16, "feedforward": 16, "n_paths": 2, "max_hops": 3, "aggregator": "mean",
-         "batch_size": 40, "negatives": 8, "max_epochs": 4, "learning_rate": 0.01,
-         "accelerator": "cpu", "hold_out_batch": False}  # fmt: skip
-
-
-def train(kg, folder, resume=False, **settings):
-    config = configure(settings=SMALL | settings)
-    return runs.train(kg, config, folder, resume=resume, progress_bar=False)
-
-
-def learner(kg, device="cpu", **settings) -> PathELearner:
-    config = configure(settings=SMALL | settings)
-    graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
-    made = PathELearner(build_model(config, kg.n_relations), config, graph, kg.train, kg.valid)
-    made.to(device).setup("fit")
-    return made
-
-
-def weights(folder) -> dict[str, torch.Tensor]:
-    return load_model(folder).model.state_dict()
 
 
 def fetch(batches: Batches, n: int | None = None) -> list[list[int]]:
@@ -171,109 +142,6 @@ def test_twenty_triples_are_learnt_by_heart():
     assert evaluate_relations(made.model, made.describe, kg.train, made.known)["mrr"] == 1
 
 
-def test_a_run_is_a_folder_and_its_model_gives_the_result_back(tmp_path):
-    kg, folder = toy(), tmp_path / "run"
-    result = train(kg, folder, task="multi")
-    stored = json.loads((folder / "result.json").read_text())
-    assert stored == json.loads(json.dumps(result))
-    again = evaluate(load_model(folder), kg)
-    assert {k: stored[k] for k in again} == json.loads(json.dumps(again))
-    for key in ("fingerprint", "commit", "parameters", "train_seconds", "peak_memory_bytes",
-                "protocol", "config", "device", "effi", "epochs", "best_valid_mrr"):  # fmt: skip
-        assert key in stored
-    assert stored["fingerprint"] == kg.fingerprint()
-    assert stored["parameters"] == count_parameters(load_model(folder).model)
-    lines = runs.read_metrics(folder)
-    assert [line["epoch"] for line in lines] == list(range(4))
-    assert all({"loss", "valid_mrr"} <= line.keys() for line in lines)
-    assert (folder / "report.png").read_bytes()[:4] == b"\x89PNG"
-    for name in ("best.ckpt", "last.ckpt"):
-        assert (folder / "checkpoints" / name).is_file()
-    assert list((folder / "logs").rglob("metrics.csv"))
-    assert list((folder / "tensorboard").rglob("events*"))
-    with pytest.raises(ConfigError, match="--resume"):
-        train(kg, folder, task="multi")
-
-
-class PressAt:
-    """Presses Ctrl-C in the middle of an epoch."""
-
-    def __init__(self, learner_class, at: int):
-        self.step, self.at, self.count = learner_class.training_step, at, 0
-
-    def __call__(self, learner, ids, batch_idx):
-        self.count += 1
-        if self.count == self.at:
-            os.kill(os.getpid(), signal.SIGINT)
-        return self.step(learner, ids, batch_idx)
-
-
-# an epoch has 4 batches: in the middle of one, at the end of one, with accumulation, one a run
-@pytest.mark.parametrize(
-    ("at", "more"),
-    [
-        (6, {}),
-        (4, {}),
-        (8, {}),
-        (6, {"accumulate": 2}),
-        (5, {"accumulate": 9}),
-        (2, {"batch_size": 999}),
-    ],
-)
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch, at, more):
-    kg = toy()
-    settings = {"task": "multi", "hold_out_batch": True, **more}
-    straight = train(kg, tmp_path / "straight", **settings)
-    press = PressAt(PathELearner, at)
-    monkeypatch.setattr(PathELearner, "training_step", lambda *args: press(*args))
-    with pytest.raises(Interrupted, match="--resume"):
-        train(kg, tmp_path / "broken", **settings)
-    assert not (tmp_path / "broken" / "result.json").exists()
-    monkeypatch.undo()
-    moved = (tmp_path / "broken").rename(tmp_path / "moved")
-    resumed = train(kg, moved, resume=True, **settings)
-    for name, tensor in weights(tmp_path / "straight").items():
-        assert torch.equal(tensor, weights(moved)[name]), name
-    keys = ("mrr", "hits_at_10", "epochs", "best_valid_mrr", "relation")
-    assert {k: straight[k] for k in keys} == {k: resumed[k] for k in keys}
-    lines = [runs.read_metrics(folder) for folder in (tmp_path / "straight", moved)]
-    assert [(x["epoch"], x["valid_mrr"]) for x in lines[0]] == [
-        (x["epoch"], x["valid_mrr"]) for x in lines[1]
-    ]
-
-
-def test_the_last_checkpoint_is_the_last_epochs(tmp_path):
-    train(toy(), tmp_path / "run", max_epochs=60, patience=2, learning_rate=0.05)
-    epochs = len(runs.read_metrics(tmp_path / "run"))
-    last = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
-    best = torch.load(tmp_path / "run" / "checkpoints" / "best.ckpt", weights_only=True)
-    assert last["epoch"] == epochs - 1
-    assert best["epoch"] == epochs - 3
-
-
-@pytest.mark.parametrize("spoil", [lambda raw: raw[:-200], lambda raw: b"nonsense"])
-def test_a_spoilt_checkpoint_is_refused_in_words(tmp_path, spoil):
-    train(toy(), tmp_path / "run", max_epochs=1)
-    last = tmp_path / "run" / "checkpoints" / "last.ckpt"
-    last.write_bytes(spoil(last.read_bytes()))
-    with pytest.raises(ModelError, match=r"last\.ckpt"):
-        train(toy(), tmp_path / "run", resume=True, max_epochs=2)
-
-
-def test_bf16_and_several_validation_intervals(tmp_path):
-    result = train(toy(), tmp_path / "run", precision="bf16", validate_every=2, max_epochs=4)
-    assert result["epochs"] == 4
-    with_scores = [m["epoch"] for m in runs.read_metrics(tmp_path / "run") if "valid_mrr" in m]
-    assert with_scores == [1, 3]
-
-
-def test_a_pair_is_judged_on_its_unseen_entities_too(tmp_path):
-    kg = replace(toy(), inference=toy())
-    found = train(kg, tmp_path / "run", max_epochs=1)["inference"]
-    assert set(found) == {"full", "sampled:50"}
-    assert 0 < found["full"]["mrr"] <= found["sampled:50"]["mrr"] <= 1
-
-
 @pytest.mark.parametrize("negative_sampling", ["each", "shared", "all"])
 @pytest.mark.parametrize("task", ["link", "relation", "multi"])
 @pytest.mark.parametrize("aggregator", ["mean", "lstm", "transformer", "transformer-joint"])
@@ -346,70 +214,6 @@ def test_distinct_ids_in_a_buffer_of_fixed_size_are_the_distinct_ids(ids):
     assert torch.equal(padded[rows], given)
 
 
-@no_gpu
-def test_a_run_on_a_gpu_gives_its_result_back_on_a_cpu(tmp_path):
-    result = train(toy(), tmp_path / "run", accelerator="gpu", task="multi")
-    again = evaluate(load_model(tmp_path / "run"), toy())
-    assert again["mrr"] == pytest.approx(result["mrr"], abs=0.01)
-
-
-def test_resuming_with_other_settings_or_data_is_refused(tmp_path):
-    kg = toy()
-    first = train(kg, tmp_path / "run", max_epochs=1)
-    with pytest.raises(ConfigError, match="dim was 16, now 8"):
-        train(kg, tmp_path / "run", resume=True, dim=8)
-    other = knowledge_graph(kg.train.tolist()[1:], kg.valid.tolist(), kg.test.tolist())
-    with pytest.raises(ConfigError, match="data_fingerprint"):
-        train(other, tmp_path / "run", resume=True, max_epochs=1)
-    with pytest.raises(ConfigError, match="nothing to resume"):
-        train(kg, tmp_path / "none", resume=True)
-    settings = tmp_path / "run" / "config.yaml"  # as an older version wrote it: a setting less
-    lines = settings.read_text().splitlines(keepends=True)
-    settings.write_text("".join(x for x in lines if not x.startswith("record:")))
-    longer = train(kg, tmp_path / "run", resume=True, max_epochs=2)
-    assert longer["epochs"] == 2
-    before = torch.load(tmp_path / "run" / "checkpoints" / "last.ckpt", weights_only=True)
-    assert before["seconds"] > first["train_seconds"] * 0.5  # both sittings count
-
-
-def test_early_stopping_keeps_the_best(tmp_path):
-    result = train(toy(), tmp_path / "run", max_epochs=60, patience=2, learning_rate=0.05)
-    scores = [line["valid_mrr"] for line in runs.read_metrics(tmp_path / "run")]
-    assert len(scores) < 60
-    assert len(scores) == scores.index(max(scores)) + 3
-    assert result["best_valid_mrr"] == pytest.approx(max(scores))
-
-
-def test_a_graph_without_validation_trains_to_the_end(tmp_path):
-    said = []
-    kg = knowledge_graph(toy().train.tolist())
-    config = configure(settings=SMALL | {"max_epochs": 2})
-    result = runs.train(kg, config, tmp_path / "run", say=said.append, progress_bar=False)
-    assert result["epochs"] == 2
-    assert "mrr" not in result
-    assert any("no early stopping" in text for text in said)
-    load_model(tmp_path / "run")
-
-
-def test_odd_graphs_train(tmp_path):
-    one_relation = knowledge_graph([(i, 0, i + 1) for i in range(20)], [(0, 0, 5)], [(1, 0, 6)])
-    train(one_relation, tmp_path / "one", max_epochs=1)
-    with pytest.raises(ConfigError, match="two relations"):
-        train(one_relation, tmp_path / "no", task="relation")
-    isolated = knowledge_graph([(0, 0, 1), (2, 1, 3)], [(0, 1, 1)], [(9, 0, 1), (0, 1, 3)])
-    assert train(isolated, tmp_path / "iso", max_epochs=1, path_source="mined")["n_triples"] == 1
-
-
-def test_a_loss_that_is_no_number_stops_the_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        PathELearner,
-        "losses",
-        lambda self, *a: {"link": next(self.model.parameters()).sum() * float("nan")},
-    )
-    with pytest.raises(TrainingError, match="learning_rate"):
-        train(toy(), tmp_path / "run")
-
-
 def test_a_step_that_cannot_fit_is_refused_before_it_starts(monkeypatch):
     monkeypatch.setattr("pathe.training.free_memory", lambda device: 4 * 2**30)
     check_fits(Config(), 14_541, 1000)
@@ -433,22 +237,3 @@ def test_a_step_that_cannot_fit_is_refused_before_it_starts(monkeypatch):
 def test_the_papers_presets_fit_a_gpu_of_24_gib(monkeypatch, preset, n_entities, n_triples):
     monkeypatch.setattr("pathe.training.free_memory", lambda device: 24 * 2**30)
     check_fits(read_preset(preset), n_entities, n_triples)
-
-
-def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path, monkeypatch):
-    kg = toy()
-    train(kg, tmp_path / "run", max_epochs=1)
-    last = tmp_path / "run" / "checkpoints" / "last.ckpt"
-    before = last.read_bytes()
-
-    def full(checkpoint, path):
-        Path(path).write_bytes(b"half of it")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("torch.save", full)
-    with pytest.raises(PatheError, match="No space"):
-        train(kg, tmp_path / "run", resume=True, max_epochs=3)
-    assert last.read_bytes() == before
-    assert {p.name for p in last.parent.iterdir()} == {"best.ckpt", "last.ckpt"}
-    monkeypatch.undo()
-    assert train(kg, tmp_path / "run", resume=True, max_epochs=3)["epochs"] == 3
