@@ -172,6 +172,7 @@ def test_a_graph_without_validation_trains_to_the_end(tmp_path):
     assert result["epochs"] == 2
     assert "mrr" not in result
     assert any("no early stopping" in text for text in said)
+    assert "to evaluate on" in said[-1]
     load_model(tmp_path / "run")
 
 

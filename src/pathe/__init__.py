@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pathe.paths import mine_paths as mine_paths
     from pathe.paths import sample_paths as sample_paths
 
-# Idle OpenMP threads spin for a millisecond by default. Where other work wants the cores, too, that
-# made training many times slower; so short a spin costs nothing where none does.
+# Idle OpenMP threads spin before they sleep. Where other work wants the cores, too, their default
+# made training many times slower; a short spin costs nothing where none does.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 try:

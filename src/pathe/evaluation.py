@@ -14,9 +14,9 @@ from pathe.datasets import KnowledgeGraph
 from pathe.encoding import Describer, Progress, encode
 from pathe.errors import ConfigError, DataError, ModelError
 from pathe.graph import build_graph
-from pathe.known import KnownTriples, Lists, index_triples
+from pathe.known import KnownTriples, Lists, Side, index_triples
 from pathe.machine import free_memory
-from pathe.model import PathE, Side, count_parameters
+from pathe.model import PathE, count_parameters
 from pathe.negatives import corrupt
 from pathe.ranking import Ranks, join, metrics, rank
 from pathe.twins import ONE_AT_A_TIME, twin

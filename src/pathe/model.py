@@ -7,7 +7,6 @@ heads read nothing but those vectors.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,9 +14,8 @@ from torch import Tensor, nn
 
 from pathe.aggregators import LSTMAggregator, MeanAggregator, TransformerAggregator
 from pathe.encoder import N_POSITIONS, PathEncoder, Table, dropout
+from pathe.known import Side
 from pathe.scores import relu_dot
-
-Side = Literal["head", "tail"]
 
 
 @dataclass(frozen=True)

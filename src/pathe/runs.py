@@ -86,11 +86,13 @@ def train(
     artifact = Artifact(learner.model.cpu().eval(), config, kg.relations)
     facts = {"data": kg.name, "fingerprint": fingerprint, "task": config.task, "seed": config.seed}
     save_model(folder / MODEL, artifact, facts)
-    say(f"model saved to {folder / MODEL}; evaluating")
     split = "test" if len(kg.test) else "valid"
+    judged = len(getattr(kg, split)) > 0
+    how = "evaluating" if judged else "no test or validation triples to evaluate on"
+    say(f"model saved to {folder / MODEL}; {how}")
     result: dict[str, Any] = {}
     begin = time.perf_counter()
-    if len(getattr(kg, split)):
+    if judged:
         found = evaluate(load_model(folder / MODEL), kg, split=split, device=device)
         result |= found
         save_model(folder / MODEL, artifact, facts | _headline(found))

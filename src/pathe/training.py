@@ -18,10 +18,10 @@ from pathe.encoder import N_POSITIONS
 from pathe.errors import ConfigError, TrainingError
 from pathe.evaluation import evaluate_links, evaluate_relations
 from pathe.graph import Graph
-from pathe.known import KnownTriples, index_triples
+from pathe.known import KnownTriples, Side, index_triples
 from pathe.losses import class_weights, link_loss, relation_loss
 from pathe.machine import free_memory, pick_device
-from pathe.model import PathE, Side
+from pathe.model import PathE
 from pathe.negatives import corrupt, is_known, shared
 from pathe.randomness import keyed
 from pathe.recorded import Recorded
