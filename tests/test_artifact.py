@@ -74,6 +74,28 @@ def change_config(folder, **changes):
     (folder / "config.json").write_text(json.dumps(about | changes))
 
 
+def rename_a_relation(folder):
+    path = folder / "relations.json"
+    path.write_text(path.read_text().replace("born in", "born at"))
+
+
+def old(folder):
+    """The folder as format 1 had it."""
+    about = json.loads((folder / "config.json").read_text())
+    del about["temperatures"]
+    about |= {"format": 1, "sha256": about["sha256"]["model.safetensors"]}
+    (folder / "config.json").write_text(json.dumps(about))
+    return folder
+
+
+def test_a_folder_of_the_first_format_still_loads(folder):
+    before = load_model(folder)
+    after = load_model(old(folder))
+    assert after.temperatures == {}
+    assert after.relations == before.relations
+    assert after.config == before.config
+
+
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
@@ -81,12 +103,18 @@ def change_config(folder, **changes):
         (flip_a_bit, "truncated or altered"),
         (lambda f: (f / "model.safetensors").unlink(), "No such file"),
         (lambda f: (f / "relations.json").unlink(), "No such file"),
-        (lambda f: (f / "relations.json").write_text("[1"), "not valid JSON"),
-        (lambda f: (f / "relations.json").write_text('["a"]'), "expected 4 names"),
+        (lambda f: (f / "relations.json").write_text("[1"), "truncated or altered"),
+        (lambda f: rename_a_relation(f), "truncated or altered"),
+        (lambda f: (f / "config.json").write_text('{"format": 2'), "not valid JSON"),
+        (lambda f: (f / "config.json").write_text('{"format": 2, "config": {}}'), "no digests"),
+        (lambda f: change_config(f, temperatures={"link": 9.0}), "altered"),
+        (lambda f: change_config(f, config={"heads": 1}), "altered"),
         (lambda f: (f / "config.json").write_text("{}"), "not written by PathE"),
         (lambda f: (f / "config.json").unlink(), "not a model folder"),
-        (lambda f: change_config(f, format=99), "format 99"),
-        (lambda f: change_config(f, config={"dim": 16}), "doesn't fit"),
+        (lambda f: change_config(f, format=99), "format 99.*update"),
+        (lambda f: change_config(old(f), config={"dim": 16}), "doesn't fit"),
+        (lambda f: (old(f) / "relations.json").write_text("[1"), "not valid JSON"),
+        (lambda f: (old(f) / "relations.json").write_text('["a"]'), "expected 4 names"),
     ],
 )
 def test_a_spoilt_folder_is_refused_in_words(folder, spoil, words):

@@ -165,15 +165,12 @@ def test_unknown_relations(tmp_path: Path) -> None:
     assert "no triple in it has" in refused(none, options=SKIP)
 
 
-def test_given_relations(tmp_path: Path) -> None:
-    folder = folder_of(tmp_path / "toy")
-    relations = Vocabulary(["q", "r", "s"], "relation")
-    graph = KnowledgeGraph.read(folder, relations=relations)
-    assert graph.relations == relations
-    assert rows_of(graph, "train") == set(TRAIN)
-    assert "train.txt, line 3: the relation 's'" in refused(
-        folder, relations=Vocabulary(["r"], "relation")
-    )
+def test_every_relation_is_kept_for_a_model_that_may_know_it(tmp_path: Path) -> None:
+    extra = [*TEST, ("a", "zzz", "b")]
+    folder = folder_of(tmp_path / "toy", train=TRAIN, valid=VALID, test=extra)
+    graph = KnowledgeGraph.read(folder, every_relation=True)
+    assert list(graph.relations) == ["r", "s", "zzz"]
+    assert rows_of(graph, "test") == set(extra)
 
 
 def test_bad_lines_pass_through(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,41 +20,58 @@ from pathe.errors import ModelError
 from pathe.model import PathE, count_parameters
 from pathe.triples import Vocabulary
 
-FORMAT = 1  # of the folder; raised when its meaning changes
+FORMAT = 2  # of the folder; raised when its meaning changes
 WEIGHTS, CONFIG, RELATIONS, CARD = "model.safetensors", "config.json", "relations.json", "README.md"
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A model with what it needs to be used."""
+    """A model with what it needs to be used.
+
+    `temperatures` make probabilities of scores, a task each; fitted on validation triples.
+    """
 
     model: PathE
     config: Config
     relations: Vocabulary
+    temperatures: Mapping[str, float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        n, task = count_parameters(self.model), self.config.task
+        return f"Artifact({task}, {n:,} parameters, {len(self.relations):,} relations)"
 
 
-def save_model(folder: Path, artifact: Artifact, facts: dict[str, Any] | None = None) -> None:
+def save_model(folder: Path | str, artifact: Artifact, facts: dict[str, Any] | None = None) -> None:
     """Writes the folder aside and puts it in place whole; `facts` go into the card."""
     weights = save_tensors({k: v.contiguous() for k, v in artifact.model.state_dict().items()})
-    about = {
+    names = json.dumps(list(artifact.relations), ensure_ascii=False, indent=0) + "\n"
+    about: dict[str, Any] = {
         "format": FORMAT,
         "n_relations": len(artifact.relations),
         "n_parameters": count_parameters(artifact.model),
-        "sha256": hashlib.sha256(weights).hexdigest(),
+        "temperatures": dict(artifact.temperatures),
         "config": artifact.config.as_dict(),
+        "sha256": {WEIGHTS: _digest(weights), RELATIONS: _digest(names.encode())},
     }
+    about["sha256"][CONFIG] = _digest_settings(about)
+    folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as aside:
         built = Path(aside) / "new"
         built.mkdir()
         (built / WEIGHTS).write_bytes(weights)
         (built / CONFIG).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-        names = json.dumps(list(artifact.relations), ensure_ascii=False, indent=0)
-        (built / RELATIONS).write_text(names + "\n", encoding="utf-8")
+        (built / RELATIONS).write_bytes(names.encode())
         (built / CARD).write_text(_card(about, facts or {}), encoding="utf-8")
+        old = Path(aside) / "old"
         if folder.exists():
-            shutil.move(folder, Path(aside) / "old")
-        built.rename(folder)
+            folder.rename(old)
+        try:
+            built.rename(folder)
+        except OSError:
+            if old.exists():
+                old.rename(folder)
+            raise
 
 
 def load_model(folder: str | Path) -> Artifact:
@@ -67,43 +84,75 @@ def load_model(folder: str | Path) -> Artifact:
             f"{folder}: not a model folder: no {CONFIG}. Expected a folder written by "
             "`pathe train`: a run, or the `model` folder in it."
         )
-    about = _read_json(folder / CONFIG)
-    if not isinstance(about, dict) or "format" not in about or "config" not in about:
-        raise ModelError(f"{folder / CONFIG}: not written by PathE.")
-    if about["format"] != FORMAT:
-        raise ModelError(
-            f"{folder}: model format {about['format']}; this version reads format {FORMAT}."
-        )
-    names = _read_json(folder / RELATIONS)
+    about = _read_about(folder / CONFIG)
+    digests = about["sha256"]
+    names = _read_json(folder / RELATIONS, digests[RELATIONS])
     if not isinstance(names, list) or len(names) != about.get("n_relations"):
         raise ModelError(f"{folder / RELATIONS}: expected {about.get('n_relations')} names.")
     if names != sorted(names, key=str.encode):
         raise ModelError(f"{folder / RELATIONS}: names are not in order; the file was altered.")
     config = configure(settings=about["config"], source=str(folder / CONFIG))
     model = build_model(config, len(names))
-    _load_weights(model, folder / WEIGHTS, about.get("sha256"))
-    return Artifact(model.eval(), config, Vocabulary(names, kind="relation"))
-
-
-def _load_weights(model: PathE, path: Path, sha256: str | None) -> None:
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise ModelError(f"{path}: {error.strerror or error}.") from None
-    if hashlib.sha256(raw).hexdigest() != sha256:
-        raise ModelError(f"{path}: not the weights that were saved: truncated or altered.")
+    raw = _read(folder / WEIGHTS, digests[WEIGHTS])
     try:
         model.load_state_dict(load_tensors(raw))
     except (SafetensorError, RuntimeError) as error:
         first = str(error).strip().splitlines()
-        raise ModelError(f"{path}: doesn't fit {CONFIG}: {' '.join(first[:2])}") from None
+        raise ModelError(
+            f"{folder / WEIGHTS}: doesn't fit {CONFIG}: {' '.join(first[:2])}"
+        ) from None
+    relations = Vocabulary(names, kind="relation")
+    return Artifact(model.eval(), config, relations, about["temperatures"])
 
 
-def _read_json(path: Path) -> Any:
+def _read_about(path: Path) -> dict[str, Any]:
+    """What a model folder says of itself, brought to the present format."""
+    about = _read_json(path)
+    if not isinstance(about, dict) or not isinstance(about.get("config"), dict):
+        raise ModelError(f"{path}: not written by PathE.")
+    match about.get("format"):
+        case 1:  # had no temperatures, and a digest of the weights alone
+            old = {WEIGHTS: about.get("sha256"), RELATIONS: None}
+            return about | {"temperatures": {}, "sha256": old}
+        case 2:
+            digests = about.get("sha256")
+            if not isinstance(digests, dict) or not {WEIGHTS, RELATIONS, CONFIG} <= digests.keys():
+                raise ModelError(f"{path}: no digests in it: truncated or altered.")
+            if digests[CONFIG] != _digest_settings(about):
+                raise ModelError(f"{path}: not the settings that were saved: altered.")
+            return about
+        case None:
+            raise ModelError(f"{path}: not written by PathE.")
+        case other:
+            raise ModelError(
+                f"{path}: model format {other!r}; this version reads formats 1 to {FORMAT}. "
+                "A newer PathE wrote it: update with pip install -U pathe."
+            )
+
+
+def _digest(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()
+
+
+def _digest_settings(about: dict[str, Any]) -> str:
+    """Of what config.json says, digests aside."""
+    said = {key: value for key, value in about.items() if key != "sha256"}
+    return _digest(json.dumps(said, sort_keys=True).encode())
+
+
+def _read(path: Path, sha256: str | None) -> bytes:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        raw = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror or error}.") from None
+    if sha256 is not None and _digest(raw) != sha256:
+        raise ModelError(f"{path}: not the file that was saved: truncated or altered.")
+    return raw
+
+
+def _read_json(path: Path, sha256: str | None = None) -> Any:
+    try:
+        return json.loads(_read(path, sha256))
     except ValueError as error:
         raise ModelError(f"{path}: not valid JSON ({error}): truncated or altered.") from None
 

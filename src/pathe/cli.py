@@ -9,7 +9,8 @@ import typer
 from rich.markup import escape
 
 from pathe.commands_graph import analyze, convert, paths
-from pathe.commands_model import config, evaluate, predict, train
+from pathe.commands_model import config, evaluate, train
+from pathe.commands_use import embed, missing, predict, schema, similar
 from pathe.errors import Interrupted, PatheError
 from pathe.options import (
     err,
@@ -50,7 +51,19 @@ def _root(
     """
 
 
-for command in (analyze, paths, convert, train, evaluate, predict, config):
+for command in (
+    analyze,
+    paths,
+    convert,
+    train,
+    evaluate,
+    predict,
+    similar,
+    missing,
+    embed,
+    schema,
+    config,
+):
     app.command()(command)
 
 

@@ -1,4 +1,4 @@
-"""Commands that make and use a model: train, evaluate, predict, config."""
+"""Commands that make and use a model: train, evaluate, config."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def evaluate(
     from pathe.machine import pick_device
 
     artifact = load_model(model)
-    kg = read(data, relations=artifact.relations)
+    kg = read(data, artifact)
     with progress_bar("ranking") as progress:
         result = evaluate_model(
             artifact,
@@ -151,38 +151,6 @@ def evaluate(
         from pathe import show
 
         print_parts(show.result(result))
-
-
-@reads_data
-def predict(
-    read: ReadData,
-    model: Model,
-    data: DataOption,
-    head: Annotated[str | None, typer.Option(help="The head entity, if it is known.")] = None,
-    relation: Annotated[str | None, typer.Option(help="The relation, if it is known.")] = None,
-    tail: Annotated[str | None, typer.Option(help="The tail entity, if it is known.")] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many answers.")] = 10,
-    known: Annotated[
-        bool, typer.Option("--known", help="Show answers that the data holds already, too.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Answer a question: give two of --head, --relation and --tail, the third is predicted."""
-    from pathe.artifact import load_model
-    from pathe.predict import predict as answer
-
-    artifact = load_model(model)
-    kg = read(data, relations=artifact.relations)
-    with err.status("describing entities ..."):
-        found = answer(
-            artifact, kg, head=head, relation=relation, tail=tail, k=k, filter_known=not known
-        )
-    if as_json:
-        print_json([vars(a) for a in found])
-    else:
-        from pathe import show
-
-        print_parts(show.answers(head, relation, tail, found))
 
 
 def config(

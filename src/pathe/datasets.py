@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import torch
@@ -37,6 +37,8 @@ from pathe.triples import (
 )
 
 SPLITS = ("train", "valid", "test")
+EVERY: Literal["every"] = "every"
+Relations = Vocabulary | Literal["every"] | None  # those of a graph: given, all, or train's
 _ALIASES = {"training": "train", "dev": "valid", "validation": "valid", "testing": "test"}
 
 
@@ -81,13 +83,15 @@ class KnowledgeGraph:
         split: tuple[float, float, float] | None = None,
         seed: int = 0,
         allow_unseen: bool = False,
-        relations: Vocabulary | None = None,
+        every_relation: bool = False,
         options: ReadOptions | None = None,
     ) -> KnowledgeGraph:
         """Read a file, a folder or a data set by name; `split` is for one file of triples.
 
-        With `relations` (a trained model's) ids are theirs, and other relations are unknown.
+        Relations that train lacks are an error, unless `every_relation` is wanted: for use with a
+        model that was trained elsewhere.
         """
+        relations: Relations = EVERY if every_relation else None
         options = options or ReadOptions()
         if split is not None:
             check_fractions(split)
@@ -166,13 +170,16 @@ class _Source(NamedTuple):
 def _build(
     name: str,
     sources: list[_Source],
-    relations: Vocabulary | None,
+    relations: Relations,
     options: ReadOptions,
     report: ReadReport,
 ) -> KnowledgeGraph:
     """Sources of train first, then valid and test -> a graph."""
-    if relations is None:
-        relations = relations_of(sources[0].table)
+    if relations == EVERY:
+        relations = relations_of([source.table for source in sources])
+    elif relations is None:
+        relations = relations_of([sources[0].table])
+    assert isinstance(relations, Vocabulary)
     known = [_known_only(source, relations, options, report) for source in sources]
     names = [t.column(role).chunk(0).dictionary for t in known for role in ("head", "tail")]
     entities = Vocabulary(pa.chunked_array(names))
@@ -185,9 +192,10 @@ def _build(
     return KnowledgeGraph(name, entities, relations, train, valid, test, report)
 
 
-def relations_of(table: Any) -> Vocabulary:
-    """The vocabulary of a table's relation column."""
-    return Vocabulary(table.column("relation").chunk(0).dictionary, "relation")
+def relations_of(tables: list[Any]) -> Vocabulary:
+    """The vocabulary of the tables' relation columns."""
+    names = [table.column("relation").chunk(0).dictionary for table in tables]
+    return Vocabulary(pa.chunked_array(names), "relation")
 
 
 def _known_only(
@@ -219,7 +227,7 @@ def _read_source(split: str, path: Path, options: ReadOptions, report: ReadRepor
     return _Source(split, str(path), table, lambda row: locate_row(path, options, row))
 
 
-def _read_file(path: Path, relations: Vocabulary | None, options: ReadOptions) -> KnowledgeGraph:
+def _read_file(path: Path, relations: Relations, options: ReadOptions) -> KnowledgeGraph:
     report = ReadReport()
     source = _read_source("train", path, options, report)
     return _build(split_suffix(path)[0], [source], relations, options, report)
@@ -255,7 +263,7 @@ def _split_files(folder: Path) -> dict[str, Path]:
 
 
 def _read_folder(
-    folder: Path, files: dict[str, Path], relations: Vocabulary | None, options: ReadOptions
+    folder: Path, files: dict[str, Path], relations: Relations, options: ReadOptions
 ) -> KnowledgeGraph:
     """A folder of splits or of OpenKE ids; a GraIL pair when its sibling is there."""
     if "train" not in files:
@@ -271,20 +279,19 @@ def _read_folder(
         base = folder.with_name(folder.name.removesuffix("_ind"))
         base_files = _split_files(base) if base.is_dir() else {}
         if "train" in base_files:
-            relations = relations_of(read_columns(base_files["train"], options))
+            relations = relations_of([read_columns(base_files["train"], options)])
     report = ReadReport()
     sources = [_read_source(split, files[split], options, report) for split in SPLITS]
     graph = _build(folder.name, sources, relations, options, report)
     sibling = folder.with_name(f"{folder.name}_ind")
     if sibling.is_dir() and "train" in (sibling_files := _split_files(sibling)):
-        inference = _read_folder(sibling, sibling_files, graph.relations, options)
+        theirs = EVERY if relations == EVERY else graph.relations
+        inference = _read_folder(sibling, sibling_files, theirs, options)
         return replace(graph, inference=inference)
     return graph
 
 
-def _read_openke_folder(
-    folder: Path, relations: Vocabulary | None, options: ReadOptions
-) -> KnowledgeGraph:
+def _read_openke_folder(folder: Path, relations: Relations, options: ReadOptions) -> KnowledgeGraph:
     stems = _stems(folder)
     if not set(OPENKE_FILES[:3]) & set(stems):
         found = sorted(p.name for p in folder.iterdir())
@@ -310,13 +317,13 @@ def _read_openke_folder(
     return _build(folder.name, sources, relations, options, report)
 
 
-def _read_data_set(name: str, relations: Vocabulary | None, options: ReadOptions) -> KnowledgeGraph:
+def _read_data_set(name: str, relations: Relations, options: ReadOptions) -> KnowledgeGraph:
     options.refuse(("columns", "header", "delimiter"), f"{name} is a data set's name")
     named = read_named(name)
     if relations is None:
         options = replace(options, on_error="skip")  # what no one can put right is counted
 
-    def build(title: str, tables: dict[str, Any], theirs: Vocabulary | None) -> KnowledgeGraph:
+    def build(title: str, tables: dict[str, Any], theirs: Relations) -> KnowledgeGraph:
         report = ReadReport(rows=sum(t.num_rows for t in tables.values()))
         sources = [_Source(s, f"{title} {s}", t, lambda _: "") for s, t in tables.items()]
         return _build(title, sources, theirs, options, report)
@@ -324,5 +331,6 @@ def _read_data_set(name: str, relations: Vocabulary | None, options: ReadOptions
     graph = build(named.name, named.tables, relations)
     if named.inference is None:
         return graph
-    inference = build(f"{named.name}_ind", named.inference, graph.relations)
+    theirs = EVERY if relations == EVERY else graph.relations
+    inference = build(f"{named.name}_ind", named.inference, theirs)
     return inference if named.alone else replace(graph, inference=inference)

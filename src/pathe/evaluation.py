@@ -109,6 +109,14 @@ def memory_budget(device: torch.device) -> int:
     return max(min(free_memory(device) // 8, 64 << 20), 1 << 20)
 
 
+def rows_at_once(model: PathE, z_E: Tensor, budget: int | None = None) -> int:
+    """How many questions to score at once against all entities."""
+    per_query = 32 * len(z_E)
+    if model.joint:  # every pair goes through the aggregator with all paths of both
+        per_query = 24 * len(z_E) * z_E[0].numel()
+    return max((budget or memory_budget(z_E.device)) // per_query, 1)
+
+
 def seen_mask(triples_M3: Tensor, in_train_E: Tensor) -> Tensor:
     """True for triples whose head and tail both occur in training."""
     return in_train_E[triples_M3[:, 0].long()] & in_train_E[triples_M3[:, 2].long()]
@@ -191,10 +199,9 @@ def rank_links(
     """Ranks each triple's head or tail among all entities, known answers left out."""
     answers_E = model.candidates(z_E, side)
     count = _counter(model, answers_E, side)
-    per_query = 64 * z_E.shape[-1] if count else 32 * len(z_E)
-    if model.joint:  # every pair goes through the aggregator with all paths of both
-        per_query = 24 * len(z_E) * z_E[0].numel()
-    rows = max((budget or memory_budget(z_E.device)) // per_query, 1)
+    rows = rows_at_once(model, z_E, budget)
+    if count:  # holds no scores
+        rows = max((budget or memory_budget(z_E.device)) // (64 * z_E.shape[-1]), 1)
     found = []
     for part in triples_M3.long().split(rows):
         heads, relations, tails = part.unbind(1)

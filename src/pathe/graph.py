@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TypeVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+from pathe.answers import Part
 
 Holder = TypeVar("Holder", bound="Tensors")
 
@@ -104,6 +107,114 @@ def build_graph(triples_M3: Tensor, n_entities: int, n_relations: int) -> Graph:
         _contexts(outgoing, n_relations),
         _contexts(incoming, n_relations),
     )
+
+
+def extend_graph(graph: Graph, triples_N3: Tensor, n_entities: int) -> Graph:
+    """The graph with a few more triples (sorted, unique, none of them in it) and entities.
+
+    Equals `build_graph` of all, but sorts nothing: edges are put into their entities' rows, and
+    contexts counted for those entities only.
+    """
+    _check(triples_N3, n_entities, graph.n_relations)
+    edges_N3 = triples_N3.int()
+    outgoing, rows_N = _add_edges(graph.outgoing, edges_N3, n_entities)
+    turned_N3 = edges_N3[:, [2, 1, 0]]
+    order_N = torch.tensor(sorted(range(len(edges_N3)), key=turned_N3.tolist().__getitem__))
+    order_N = order_N.to(graph.device)
+    incoming, slots_N = _add_edges(graph.incoming, turned_N3[order_N], n_entities)
+    # a triple's row is its outgoing slot: an old one's moves by the new ones before it
+    old_rows_M = graph.incoming.triples_M
+    before_N = rows_N - torch.arange(len(rows_N), device=graph.device)
+    old_rows_M = old_rows_M + torch.bucketize(old_rows_M, before_N, right=True).int()
+    in_rows_M = _put(old_rows_M, slots_N, rows_N[order_N].int())
+    out_rows_M = torch.arange(len(in_rows_M), dtype=torch.int32, device=graph.device)
+    outgoing = replace(outgoing, triples_M=out_rows_M)
+    incoming = replace(incoming, triples_M=in_rows_M)
+    return Graph(
+        n_entities,
+        graph.n_relations,
+        outgoing,
+        incoming,
+        _recount(graph.out_contexts, outgoing, edges_N3[:, 0]),
+        _recount(graph.in_contexts, incoming, edges_N3[:, 2]),
+    )
+
+
+def _add_edges(adjacency: Adjacency, edges_N3: Tensor, n_entities: int) -> tuple[Adjacency, Tensor]:
+    """Sorted (owner, relation, neighbour) edges put where they belong, and the slots they got."""
+    offsets_E1 = _lengthen(adjacency.offsets_E1, n_entities)
+    slots = []
+    for i, (owner, relation, neighbour) in enumerate(edges_N3.tolist()):
+        row = slice(int(offsets_E1[owner]), int(offsets_E1[owner + 1]))
+        relations, neighbours = adjacency.relations_M[row], adjacency.neighbours_M[row]
+        before = (relations < relation) | ((relations == relation) & (neighbours < neighbour))
+        slots.append(row.start + int(before.sum()) + i)
+    slots_N = torch.tensor(slots, device=edges_N3.device)
+    added_E = torch.bincount(edges_N3[:, 0], minlength=n_entities)
+    made = Adjacency(
+        offsets_E1 + F.pad(added_E.cumsum(0), (1, 0)),
+        _put(adjacency.neighbours_M, slots_N, edges_N3[:, 2]),
+        _put(adjacency.relations_M, slots_N, edges_N3[:, 1]),
+        adjacency.triples_M,
+    )
+    return made, slots_N
+
+
+def _recount(contexts: Contexts, adjacency: Adjacency, changed_N: Tensor) -> Contexts:
+    """Contexts that are right again after the edges of some entities have changed."""
+    offsets_E1 = _lengthen(contexts.offsets_E1, adjacency.n_entities)
+    sizes_E = offsets_E1.diff()
+    relations, counts, end = [], [], 0
+    for entity in changed_N.unique().tolist():
+        start, after = offsets_E1[entity : entity + 2].tolist()
+        row = slice(*adjacency.offsets_E1[entity : entity + 2].tolist())
+        fresh = adjacency.relations_M[row].unique_consecutive(return_counts=True)
+        relations += [contexts.relations_P[end:start], fresh[0]]
+        counts += [contexts.counts_P[end:start], fresh[1].int()]
+        sizes_E[entity], end = len(fresh[0]), after
+    return Contexts(
+        F.pad(sizes_E.cumsum(0), (1, 0)),
+        torch.cat([*relations, contexts.relations_P[end:]]),
+        torch.cat([*counts, contexts.counts_P[end:]]),
+    )
+
+
+def _lengthen(offsets_E1: Tensor, n_entities: int) -> Tensor:
+    """Offsets of more entities; the new ones own nothing."""
+    more = n_entities + 1 - len(offsets_E1)
+    return torch.cat([offsets_E1, offsets_E1[-1:].expand(more)])
+
+
+def _put(old_M: Tensor, slots_N: Tensor, new_N: Tensor) -> Tensor:
+    """The new values at their slots, which rise, the old ones in order around them."""
+    places = (slots_N - torch.arange(len(slots_N), device=slots_N.device)).tolist()
+    pieces = old_M.tensor_split(places)
+    between = [piece for pair in zip(pieces[:-1], new_N.split(1), strict=True) for piece in pair]
+    return torch.cat([*between, pieces[-1]])
+
+
+def known_answers(graph: Graph, ids_B3: Tensor, part: Part) -> tuple[Tensor, Tensor]:
+    """(row, answer) of the answers that the graph holds; the asked column is not read."""
+    adjacency = graph.incoming if part == "head" else graph.outgoing
+    owners_B = ids_B3[:, 2 if part == "head" else 0]
+    rows_N, slots_N = expand(adjacency.offsets_E1[owners_B], adjacency.degrees_E[owners_B])
+    relations_N, others_N = adjacency.relations_M[slots_N], adjacency.neighbours_M[slots_N]
+    if part == "relation":
+        here = others_N == ids_B3[rows_N, 2]
+        return rows_N[here], relations_N[here].long()
+    here = relations_N == ids_B3[rows_N, 1]
+    return rows_N[here], others_N[here].long()
+
+
+def holds(graph: Graph, ids_B3: Tensor) -> Tensor:
+    """Whether the graph holds each triple; entities beyond its own are in none."""
+    inside_B = (ids_B3[:, [0, 2]] < graph.n_entities).all(1)
+    some_B3 = ids_B3[inside_B].long()
+    rows_N, tails_N = known_answers(graph, some_B3, "tail")
+    found_B = torch.zeros(len(some_B3), dtype=torch.bool, device=ids_B3.device)
+    found_B[rows_N[tails_N == some_B3[rows_N, 2]]] = True
+    inside_B[inside_B.clone()] = found_B
+    return inside_B
 
 
 def _check(triples_M3: Tensor, n_entities: int, n_relations: int) -> None:

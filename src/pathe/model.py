@@ -186,6 +186,10 @@ class PathE(nn.Module):
 
     def encode(self, batch: EntityBatch, table: Table | None = None) -> Tensor:
         """z_UD, a vector an entity; with the joint aggregator z_UKD, one a path."""
+        return self.aggregate(self.read(batch, table))
+
+    def read(self, batch: EntityBatch, table: Table | None = None) -> Tensor:
+        """x_UKD, a vector a path."""
         u, k, t = batch.tokens_UKT.shape
         if table is None:
             assert batch.contexts is not None
@@ -196,7 +200,11 @@ class PathE(nn.Module):
             batch.positions.view(-1, t) if batch.positions.dim() > 1 else batch.positions,
             batch.focus,
         )
-        x_UKD = encoded_ND.view(u, k, encoded_ND.shape[-1])
+        x_UKD: Tensor = encoded_ND.view(u, k, encoded_ND.shape[-1])
+        return x_UKD
+
+    def aggregate(self, x_UKD: Tensor) -> Tensor:
+        """z of entities from their paths' vectors."""
         z: Tensor = x_UKD if self.joint else self.aggregator(x_UKD)
         return z
 

@@ -22,10 +22,11 @@ from rich.markup import escape
 from pathe.errors import DataError
 
 if TYPE_CHECKING:
+    from pathe.artifact import Artifact
     from pathe.datasets import KnowledgeGraph
     from pathe.encoding import Progress
     from pathe.readers import ReadReport
-    from pathe.triples import Vocabulary
+    from pathe.tables import Columns, Write
 
 
 class _Console(Console):
@@ -100,9 +101,21 @@ Device = Annotated[
 
 
 class ReadData(typing.Protocol):
-    """Reads the DATA of a command, as its options say."""
+    """Reads the DATA of a command, as its options say; in a model's relations if one is given."""
 
-    def __call__(self, data: str, relations: Vocabulary | None = None) -> KnowledgeGraph: ...
+    def __call__(
+        self, data: str, model: Artifact | None = None, *, every_relation: bool = False
+    ) -> KnowledgeGraph: ...
+
+
+RelationMap = Annotated[
+    Path | None,
+    typer.Option(
+        help="Relations that the graph calls otherwise: a .tsv or .csv of the graph's name and the "
+        "model's, [cyan]^[/] before the latter if it points the other way.",
+        rich_help_panel=FILES,
+    ),
+]
 
 
 def _cut(*names: str) -> Any:
@@ -148,10 +161,13 @@ def _reader(
         OnError,
         typer.Option(help="Stop at a bad line, or skip and count it.", rich_help_panel=FILES),
     ] = OnError.stop,
+    relation_map: RelationMap = None,
 ) -> ReadData:
     """The reader that these options describe."""
 
-    def read(data: str, relations: Vocabulary | None = None) -> KnowledgeGraph:
+    def read(
+        data: str, model: Artifact | None = None, *, every_relation: bool = False
+    ) -> KnowledgeGraph:
         wanted = _three(columns, "--columns", "head,relation,tail") if columns else None
         fractions = _fractions(cut)
         if allow_unseen and fractions is None:
@@ -176,9 +192,11 @@ def _reader(
                 split=fractions,
                 seed=cut_seed,
                 allow_unseen=allow_unseen,
-                relations=relations,
+                every_relation=every_relation or model is not None,
                 options=options,
             )
+            if model is not None:
+                kg = _in_its_relations(kg, model, relation_map, on_error)
         _report(kg.report)
         if kg.inference is not None:
             _report(kg.inference.report, "inference graph: ")
@@ -196,10 +214,21 @@ def _reader(
     return read
 
 
+def _in_its_relations(
+    kg: KnowledgeGraph, model: Artifact, relation_map: Path | None, on_error: OnError
+) -> KnowledgeGraph:
+    from pathe.schema import align, read_relation_map
+
+    names = read_relation_map(relation_map) if relation_map else None
+    return align(kg, model.relations, names, "drop" if on_error is OnError.skip else "raise")
+
+
 def reads_data(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command the file options; its parameter `read` becomes the reader they describe."""
-    shared = inspect.signature(_reader).parameters
     own = inspect.signature(command).parameters
+    shared = dict(inspect.signature(_reader).parameters)
+    if "model" not in own or "relation_map" in own:
+        del shared["relation_map"]
 
     @functools.wraps(command)
     def wrapper(**given: Any) -> None:
@@ -274,6 +303,19 @@ def print_parts(parts: Iterable[RenderableType], soft_wrap: bool = False) -> Non
 def print_json(value: Any) -> None:
     with _piped():
         sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def rows_out(path: Path | None, columns: Columns, as_json: bool) -> Iterator[Write]:
+    """A function that writes rows to a file, or to stdout as JSON lines or tab-separated."""
+    from pathe.tables import row_writer, text_writer
+
+    if path is not None:
+        with row_writer(path, columns) as write:
+            yield write
+        return
+    with _piped():
+        yield text_writer(sys.stdout, ".jsonl" if as_json else ".tsv", columns)
 
 
 def tell(text: str) -> None:

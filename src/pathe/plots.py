@@ -8,11 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pathe.answers import near
 from pathe.errors import ConfigError
 from pathe.files import check_place, replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from pathe.answers import Explanation, PathEvidence
 
 FORMATS = (".png", ".svg", ".pdf")
 BLUE, ORANGE, INK, PALE = "#2f6db3", "#e08a2e", "#333333", "#d9d9d9"
@@ -52,7 +56,6 @@ def _draw(path: Path, title: str, panels: list[Callable[[Axes], None]]) -> None:
     """Four panels under a title, written whole or not at all."""
     path = Path(path)
     check_picture(path)
-    suffix = path.suffix.lower()
     from matplotlib import rc_context
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -66,10 +69,70 @@ def _draw(path: Path, title: str, panels: list[Callable[[Axes], None]]) -> None:
             _style(axes)
             draw(axes)
         figure.suptitle(title, color=INK, fontsize=13)
-        metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
-        with replacing(path) as aside, warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Glyph")  # a name the font can't show: a box
-            figure.savefig(aside, format=suffix[1:], dpi=150, metadata=metadata)
+        _save(figure, path)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """The same bytes for the same picture, whole or not at all."""
+    suffix = path.suffix.lower()
+    metadata: Any = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
+    with replacing(path) as aside, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a name the font can't show: a box
+        figure.savefig(aside, format=suffix[1:], dpi=150, metadata=metadata)
+
+
+def plot_evidence(reason: Explanation, path: Path, n: int = 8) -> None:
+    """Draw the n paths that moved a score most, a row each, aligned at the entity they are of."""
+    path = Path(path)
+    check_picture(path)
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    shown = reason.paths[:n]
+    figure = Figure(figsize=(12.5, 1.4 + 0.75 * max(len(shown), 1)), layout="constrained")
+    with rc_context({"text.parse_math": False, "svg.hashsalt": "pathe"}):
+        axes = figure.subplots()
+        axes.set_axis_off()
+        axes.set_xlim(-3.1, 2.6)
+        axes.set_ylim(len(shown) - 0.4, -0.6)
+        for row, found in enumerate(shown):
+            _path_row(axes, row, found, reason.focus(found))
+        title = " ".join(
+            shorten(name, 40) for name in (reason.head, f"-{reason.relation}->", reason.tail)
+        )
+        figure.suptitle(
+            f"{title}\nrank {reason.rank:,}, probability {reason.probability:.1%}; what the score "
+            "loses without each path",
+            color=INK, fontsize=11,
+        )  # fmt: skip
+        _save(figure, path)
+
+
+def _path_row(axes: Axes, y: int, found: PathEvidence, focus: str) -> None:
+    """One path: entities in boxes, the entity that it is of in the middle, arrows between them."""
+    colour = BLUE if found.effect > 0 else ORANGE
+    axes.text(-3.05, y, f"{found.effect:+.3f}", color=colour, fontsize=11, va="center")
+    axes.text(-2.45, y, found.of, color=INK, fontsize=8, va="center", ha="center")
+    steps = near(found.steps, focus)
+    names = [steps[0][0], *(tail for _, _, tail in steps)] if steps else [focus]
+    first = -names.index(focus)
+    for i, name in enumerate(names):
+        box = {"boxstyle": "round,pad=0.35", "fc": colour if name == focus else "white",
+               "ec": colour, "lw": 1.0}  # fmt: skip
+        ink = "white" if name == focus else INK
+        axes.text(
+            first + i, y, shorten(name, 22), ha="center", va="center", fontsize=8, color=ink,
+            bbox=box, zorder=3,
+        )  # fmt: skip
+    for i, (_, relation, _) in enumerate(steps):
+        axes.annotate(
+            "", (first + i + 0.86, y), (first + i + 0.1, y), zorder=1,
+            arrowprops={"arrowstyle": "->", "color": PALE, "lw": 1.4},
+        )  # fmt: skip
+        axes.text(
+            first + i + 0.5, y - 0.27, shorten(relation, 26), ha="center", va="center", fontsize=7,
+            color=INK,
+        )  # fmt: skip
 
 
 def shorten(name: str, width: int = NAME_WIDTH) -> str:

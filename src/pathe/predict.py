@@ -1,80 +1,389 @@
-"""Names in, names out: the likeliest answers to a question about a graph."""
+"""Names in, names out: a model and a graph that answer questions, give vectors and reasons.
+
+Entities are encoded once, when the first question comes; each question then is one row of scores.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
+from pathe.answers import (
+    PARTS,
+    Answer,
+    Explanation,
+    Fact,
+    Judged,
+    Missing,
+    Neighbour,
+    Part,
+    PathEvidence,
+    Question,
+    check_fact,
+    open_part,
+)
 from pathe.artifact import Artifact
 from pathe.builder import TEST, build_describer, derived_seed
 from pathe.datasets import KnowledgeGraph
-from pathe.encoding import encode
-from pathe.errors import ConfigError
-from pathe.evaluation import check_task
-from pathe.graph import build_graph
-from pathe.known import index_triples
+from pathe.encoding import Progress, encode
+from pathe.errors import ConfigError, DataError
+from pathe.evaluation import check_task, rows_at_once
+from pathe.evidence import path_effects
+from pathe.graph import build_graph, extend_graph, holds, known_answers
+from pathe.known import Side
+from pathe.missing import most_plausible
+from pathe.names import Names
+from pathe.schema import RelationMap, Unknown, align
+from pathe.triples import unique_triples
+
+AT_ONCE = 1024  # questions looked at together
+FEW = 64  # entities that are encoded by themselves, before all are
 
 
-@dataclass(frozen=True)
-class Answer:
-    """One answer: its place, its name and the model's score (higher is better)."""
+class Predictor:
+    """A model on a graph: questions, vectors, reasons, new facts.
 
-    rank: int
-    name: str
-    score: float
-
-
-@torch.inference_mode()
-def predict(
-    artifact: Artifact,
-    kg: KnowledgeGraph,
-    *,
-    head: str | None = None,
-    relation: str | None = None,
-    tail: str | None = None,
-    k: int = 10,
-    filter_known: bool = True,
-) -> list[Answer]:
-    """The k best answers for the one part of (head, relation, tail) that is left open.
-
-    Entities are described by the graph's train split; answers that any split already holds are
-    left out unless `filter_known` is False.
+    The graph's train split describes the entities; triples of any split count as known.
     """
-    given = {"head": head, "relation": relation, "tail": tail}
-    asked = [part for part, name in given.items() if name is None]
-    if len(asked) != 1:
-        raise ConfigError("Give two of head, relation and tail; the third is what is asked for.")
-    side = asked[0]
-    check_task(artifact.config.task, "relation" if side == "relation" else "link")
-    config, model = artifact.config, artifact.model
-    h = torch.tensor([kg.entities.id(head)]) if head is not None else None
-    r = torch.tensor([kg.relations.id(relation)]) if relation is not None else None
-    t = torch.tensor([kg.entities.id(tail)]) if tail is not None else None
-    everything = torch.cat([kg.train, kg.valid, kg.test])
-    known = index_triples(everything, kg.n_entities, kg.n_relations)
-    graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
-    describe = build_describer(config, graph, config.eval_paths)
-    seed = derived_seed(config.seed, TEST)
-    if h is not None and t is not None:
-        z = encode(model, describe, torch.cat([h, t]), seed=seed)
-        scores, taken = model.relation_scores(z[:1], z[1:])[0], known.relations(h, t)[1]
-        names = kg.relations
-    else:
-        z = encode(model, describe, torch.arange(kg.n_entities), seed=seed)
-        assert r is not None
-        if h is not None:
-            answers = model.candidates(z, "tail")
-            scores = model.candidate_scores(z[h], r, answers, "tail")[0]
-            taken = known.tails(h, r)[1]
+
+    def __init__(
+        self,
+        model: Artifact,
+        kg: KnowledgeGraph,
+        *,
+        relation_map: RelationMap | None = None,
+        unknown: Unknown = "raise",
+        n_paths: int | None = None,
+        seed: int | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        kg = align(kg, model.relations, relation_map, unknown)
+        if not len(kg.train):
+            raise DataError(f"{kg.name}: no training triples, so nothing describes its entities.")
+        self.artifact, self.model = model, model.model.to(device).eval()
+        self.entity_names, self.relation_names = Names(kg.entities), model.relations
+        self.n_paths = n_paths or model.config.eval_paths
+        self.seed = derived_seed(model.config.seed, TEST) if seed is None else seed
+        self.graph = build_graph(kg.train, kg.n_entities, len(model.relations)).to(device)
+        self.known = self.graph  # all triples that count as known
+        if len(kg.valid) or len(kg.test):
+            everything, _ = unique_triples(torch.cat([kg.train, kg.valid, kg.test]))
+            self.known = build_graph(everything, kg.n_entities, len(model.relations)).to(device)
+        self.describe = build_describer(model.config, self.graph, self.n_paths)
+        self._z: Tensor | None = None
+        self._candidates: dict[Side, Tensor] = {}
+        self._stale = torch.zeros(kg.n_entities, dtype=torch.bool, device=device)
+
+    def __repr__(self) -> str:
+        n = len(self.entity_names)
+        return f"Predictor({self.artifact}, {n:,} entities, {self.graph.n_triples:,} triples)"
+
+    # questions
+
+    def tails(
+        self, head: str, relation: str, k: int = 10, *, filter_known: bool = True
+    ) -> list[Answer]:
+        """The k best answers to (head, relation, ?)."""
+        return next(self.answer([(head, relation, None)], k, filter_known=filter_known))
+
+    def heads(
+        self, relation: str, tail: str, k: int = 10, *, filter_known: bool = True
+    ) -> list[Answer]:
+        """The k best answers to (?, relation, tail)."""
+        return next(self.answer([(None, relation, tail)], k, filter_known=filter_known))
+
+    def relations(
+        self, head: str, tail: str, k: int = 10, *, filter_known: bool = True
+    ) -> list[Answer]:
+        """The k best answers to (head, ?, tail)."""
+        return next(self.answer([(head, None, tail)], k, filter_known=filter_known))
+
+    def answer(
+        self, questions: Iterable[Question], k: int = 10, *, filter_known: bool = True
+    ) -> Iterator[list[Answer]]:
+        """The k best answers to each of many questions, in their order, as they are found.
+
+        A question is (head, relation, tail) with None for what is asked. Answers that the graph
+        holds already are left out unless `filter_known` is False.
+        """
+        if k < 1:
+            raise ConfigError(f"k must be at least 1; got {k}.")
+        for chunk in _chunks(questions, AT_ONCE):
+            asked = [open_part(question) for question in chunk]
+            found: dict[int, list[Answer]] = {}
+            for part in PARTS:
+                rows = [i for i, p in enumerate(asked) if p == part]
+                if rows:
+                    ids_B3 = self._ids([chunk[i] for i in rows])
+                    answers = self._best(ids_B3, part, k, filter_known)
+                    found |= dict(zip(rows, answers, strict=True))
+            yield from (found[i] for i in range(len(chunk)))
+
+    def known_answers(self, question: Question) -> list[str]:
+        """The answers that the graph holds already."""
+        part = open_part(question)
+        ids = known_answers(self.known, self._ids([question]), part)[1]
+        return (self.relation_names if part == "relation" else self.entity_names).names(ids.cpu())
+
+    def check_names(self, question: Question) -> None:
+        """Raises UnknownNameError, with the closest names, unless all are known."""
+        for part, name in zip(PARTS, question, strict=True):
+            if name is not None:
+                (self.relation_names if part == "relation" else self.entity_names).id(name)
+
+    def score(self, triples: Iterable[Fact]) -> list[Judged]:
+        """Each triple's score, its rank and probability."""
+        triples, judged = list(triples), []
+        part: Part = "tail" if self.model.link_head else "relation"
+        for chunk in _chunks(triples, AT_ONCE):
+            for fact in chunk:
+                check_fact(fact)
+            ids_B3 = self._ids(chunk)
+            for at, scores_BC in self._scores(ids_B3, part):
+                true_B1 = at[:, PARTS.index(part)][:, None]
+                own_B1 = scores_BC.gather(1, true_B1)
+                pairs = known_answers(self.known, at, part)
+                known_BC = torch.zeros_like(scores_BC, dtype=torch.bool)
+                known_BC[pairs] = True
+                scores_BC[pairs] = float("-inf")
+                scores_BC.scatter_(1, true_B1, own_B1)
+                rank_B = 1 + (scores_BC > own_B1).sum(1)
+                chance_B = self._log_probabilities(scores_BC, part, own_B1)[:, 0].exp()
+                rows = (own_B1[:, 0], chance_B, rank_B, known_BC.gather(1, true_B1)[:, 0])
+                judged += list(zip(*(row.tolist() for row in rows), strict=True))
+        return [Judged(*fact, *rest) for fact, rest in zip(triples, judged, strict=True)]
+
+    # vectors
+
+    def embed(self, names: Iterable[str] | None = None) -> npt.NDArray[np.float32]:
+        """A row of numbers for each of the entities, or for all in the order of their ids."""
+        if names is None:
+            if self._stale.any():
+                self.refresh()
+            z = self.vectors
         else:
-            assert t is not None
-            answers = model.candidates(z, "head")
-            scores = model.candidate_scores(z[t], r, answers, "head")[0]
-            taken = known.heads(r, t)[1]
-        names = kg.entities
-    if filter_known:
-        scores[taken] = float("-inf")
-    best = scores.topk(min(k, int((scores > float("-inf")).sum())))
-    pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
-    return [Answer(i + 1, names[e], s) for i, (s, e) in enumerate(pairs)]
+            z = self._current(self.entity_names.ids(names).to(self.graph.device))
+        z = z.mean(1) if self.model.joint else z
+        return z.float().cpu().numpy()
+
+    def similar(self, name: str, k: int = 10) -> list[Neighbour]:
+        """The k entities whose vectors point most nearly the same way."""
+        e = self.entity_names.id(name)
+        z_E = self.vectors.mean(1) if self.model.joint else self.vectors
+        own_D = torch.from_numpy(self.embed([name]))[0].to(z_E)
+        near_E = torch.nn.functional.cosine_similarity(z_E, own_D[None])
+        near_E[e] = float("-inf")
+        best = near_E.topk(min(k, len(near_E) - 1))
+        names = self.entity_names.names(best.indices.cpu())
+        rows = zip(names, best.values.tolist(), strict=True)
+        return [Neighbour(i + 1, name, value) for i, (name, value) in enumerate(rows)]
+
+    # what is missing
+
+    def missing(
+        self,
+        k: int = 100,
+        *,
+        relations: Iterable[str] | None = None,
+        progress: Progress | None = None,
+    ) -> Iterator[Missing]:
+        """The k most plausible triples that the graph lacks, best first.
+
+        Every head and tail that a relation (of those given, or any) has in the graph is tried with
+        every other, a bounded number at a time.
+        """
+        check_task(self.artifact.config.task, "link")
+        if k < 1:
+            raise ConfigError(f"k must be at least 1; got {k}.")
+        wanted = (
+            range(len(self.relation_names))
+            if relations is None
+            else sorted(set(self.relation_names.ids(relations).tolist()))
+        )
+        triples_K3, scores_K, plausible_K = most_plausible(
+            self.model, self.vectors, self.graph, self.known, list(wanted), k,
+            self._temperature("tail"), rows_at_once(self.model, self.vectors), progress,
+        )  # fmt: skip
+        heads, tails = (self.entity_names.names(triples_K3[:, i].cpu()) for i in (0, 2))
+        names = zip(heads, self.relation_names.names(triples_K3[:, 1]), tails, strict=True)
+        rows = zip(names, scores_K.tolist(), plausible_K.tolist(), strict=True)
+        for i, (triple, score, plausible) in enumerate(rows):
+            yield Missing(i + 1, *triple, score, plausible)
+
+    # reasons
+
+    def explain(self, head: str, relation: str, tail: str) -> Explanation:
+        """The paths of head and tail that moved the triple's score, each by leaving it out."""
+        judged = self.score([(head, relation, tail)])[0]
+        h, r, t = self._ids([(head, relation, tail)])[0].tolist()
+        r_1 = torch.tensor([r], device=self.graph.device)
+
+        def score(heads: Tensor, tails: Tensor) -> Tensor:
+            if self.model.link_head:
+                return self.model.link_scores(heads, r_1, tails)[0]
+            return self.model.relation_scores(heads, tails)[0, r]
+
+        _, found = path_effects(self.model, self.describe, (h, t), score, self.seed)
+        names, relations = self.entity_names, self.relation_names
+        paths = [
+            PathEvidence(of, [(names[a], relations[b], names[c]) for a, b, c in steps], n, effect)
+            for of, steps, n, effect in found
+        ]
+        return Explanation(
+            head, relation, tail, judged.score, judged.probability, judged.rank, paths
+        )
+
+    # new facts
+
+    def add(self, facts: Iterable[Fact]) -> int:
+        """Puts facts, with new entities or not, into the graph; gives how many were new to it.
+
+        Entities named in them, and those asked about later, are described anew at once. Others
+        keep their vectors, though some of their paths might now run through the new facts:
+        `refresh` brings all up to date.
+        """
+        facts = list(facts)
+        for fact in facts:
+            check_fact(fact)
+        relations = self.relation_names.ids([fact[1] for fact in facts])  # unknown ones raise first
+        heads = [self.entity_names.add(fact[0]) for fact in facts]
+        tails = [self.entity_names.add(fact[2]) for fact in facts]
+        rows_N3 = torch.stack([torch.tensor(heads), relations, torch.tensor(tails)], 1)
+        rows_N3 = unique_triples(rows_N3)[0].to(self.graph.device)
+        n = len(self.entity_names)
+        apart = self.known is not self.graph
+        new_N3 = rows_N3[~holds(self.graph, rows_N3)]
+        self.graph = extend_graph(self.graph, new_N3, n)
+        known_N3 = rows_N3[~holds(self.known, rows_N3)] if apart else rows_N3[:0]
+        self.known = extend_graph(self.known, known_N3, n) if apart else self.graph
+        if self.describe.store is None:
+            self.describe = replace(self.describe, graph=self.graph)
+        else:  # mined paths are fixed: they are mined again
+            self.describe = build_describer(self.artifact.config, self.graph, self.n_paths)
+        if len(new_N3):
+            self._stale = torch.ones(n, dtype=torch.bool, device=self.graph.device)
+            if self._z is not None:
+                fresh = self._z.new_zeros((n - len(self._z), *self._z.shape[1:]))
+                self._z = torch.cat([self._z, fresh])
+                for side, rows in self._candidates.items():
+                    fresh = rows.new_zeros((n - len(rows), *rows.shape[1:]))
+                    self._candidates[side] = torch.cat([rows, fresh])
+                self._update(new_N3[:, [0, 2]].unique().long())
+        return len(new_N3)
+
+    def refresh(self) -> None:
+        """Forgets all vectors: every entity is described anew at the next question."""
+        self._z, self._candidates = None, {}
+
+    def warm(self, progress: Progress | None = None) -> None:
+        """Encodes every entity now, rather than at the first question."""
+        everyone_E = torch.arange(len(self.entity_names), device=self.graph.device)
+        self._z, self._candidates = self._encode(everyone_E, progress), {}
+        self._stale = torch.zeros_like(self._stale)
+
+    # within
+
+    @property
+    def vectors(self) -> Tensor:
+        """z of all entities, encoded when first asked for."""
+        if self._z is None:
+            self.warm()
+        assert self._z is not None
+        return self._z
+
+    def candidates(self, side: Side) -> Tensor:
+        """What all entities bring as answers on a side."""
+        if side not in self._candidates:
+            self._candidates[side] = self.model.candidates(self.vectors, side)
+        return self._candidates[side]
+
+    def _encode(self, entities_U: Tensor, progress: Progress | None = None) -> Tensor:
+        return encode(self.model, self.describe, entities_U, seed=self.seed, progress=progress)
+
+    def _update(self, entities_U: Tensor) -> None:
+        """Encodes some entities anew, in place."""
+        assert self._z is not None
+        self._z[entities_U] = self._encode(entities_U)
+        for side, rows in self._candidates.items():
+            rows[entities_U] = self.model.candidates(self._z[entities_U], side)
+        self._stale[entities_U] = False
+
+    def _current(self, entities_B: Tensor) -> Tensor:
+        """z of entities that are asked about, up to date."""
+        if self._z is None and len(entities_B) <= FEW:
+            some_U, rows_B = entities_B.unique(return_inverse=True)
+            return self._encode(some_U)[rows_B]
+        z_E, stale_U = self.vectors, entities_B[self._stale[entities_B]].unique()
+        if len(stale_U):
+            self._update(stale_U)
+        return z_E[entities_B]
+
+    def _ids(self, questions: list[Any]) -> Tensor:
+        """(B, 3) ids of questions that leave the same part open, -1 there."""
+        columns = []
+        for place in range(3):
+            names = [question[place] for question in questions]
+            known = self.relation_names if place == 1 else self.entity_names
+            blank = names[0] is None
+            columns.append(torch.full((len(names),), -1) if blank else known.ids(names))
+        return torch.stack(columns, 1).to(self.graph.device)
+
+    @torch.no_grad()
+    def _scores(self, ids_B3: Tensor, part: Part) -> Iterator[tuple[Tensor, Tensor]]:
+        """(questions, a score for every answer), as many questions at a time as memory takes."""
+        check_task(self.artifact.config.task, "relation" if part == "relation" else "link")
+        if part == "relation":
+            for at in ids_B3.split(AT_ONCE):
+                z_h, z_t = self._current(at[:, [0, 2]].flatten()).unflatten(0, (-1, 2)).unbind(1)
+                yield at, self.model.relation_scores(z_h, z_t).float()
+            return
+        answers_E = self.candidates(part)
+        for at in ids_B3.split(rows_at_once(self.model, self.vectors)):
+            z_B = self._current(at[:, 2 if part == "head" else 0])
+            scores = self.model.candidate_scores(z_B, at[:, 1], answers_E, part)
+            yield at, scores.float()
+
+    def _temperature(self, part: Part) -> float:
+        return self.artifact.temperatures.get("relation" if part == "relation" else "link", 1.0)
+
+    def _log_probabilities(self, scores_BC: Tensor, part: Part, of_BK: Tensor) -> Tensor:
+        """Of some scores among all of a row."""
+        warmth = self._temperature(part)
+        return of_BK / warmth - (scores_BC / warmth).logsumexp(1, keepdim=True)
+
+    def _best(
+        self, ids_B3: Tensor, part: Part, k: int, filter_known: bool
+    ) -> Iterator[list[Answer]]:
+        names = self.relation_names if part == "relation" else self.entity_names
+        for at, scores_BC in self._scores(ids_B3, part):
+            pairs = known_answers(self.known, at, part)
+            known_BC = torch.zeros_like(scores_BC, dtype=torch.bool)
+            known_BC[pairs] = True
+            if filter_known:
+                scores_BC.masked_fill_(known_BC, float("-inf"))
+            best = scores_BC.topk(min(k, scores_BC.shape[1]))
+            chances_BK = self._log_probabilities(scores_BC, part, best.values).exp()
+            known_BK = known_BC.gather(1, best.indices)
+            all_names = iter(names.names(best.indices.flatten().cpu()))
+            for row in zip(
+                best.values.tolist(), chances_BK.tolist(), known_BK.tolist(), strict=True
+            ):
+                cells = list(zip(islice(all_names, len(row[0])), *row, strict=True))
+                yield [
+                    Answer(i + 1, name, score, chance, known)
+                    for i, (name, score, chance, known) in enumerate(cells)
+                    if score > float("-inf")
+                ]
+
+
+def _chunks(items: Iterable[Any], n: int) -> Iterator[list[Any]]:
+    source = iter(items)
+    while chunk := list(islice(source, n)):
+        yield chunk

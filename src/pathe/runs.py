@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 from pathe.artifact import Artifact, load_model, save_model
 from pathe.builder import build_model, paper_count
+from pathe.calibration import calibrate
 from pathe.callbacks import Bar, Keep, MetricLines, StopKey, WholeFiles, quiet, tf32
 from pathe.config import Config, configure
 from pathe.datasets import KnowledgeGraph
@@ -83,7 +85,9 @@ def train(
     state = torch.load(best, map_location="cpu", weights_only=True)["state_dict"]
     weights = {k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")}
     learner.model.load_state_dict(weights)
-    artifact = Artifact(learner.model.cpu().eval(), config, kg.relations)
+    artifact = Artifact(learner.model.eval(), config, kg.relations)
+    temperatures, calibration = calibrate(artifact, kg, device=device)
+    artifact = replace(artifact, model=artifact.model.cpu(), temperatures=temperatures)
     facts = {"data": kg.name, "fingerprint": fingerprint, "task": config.task, "seed": config.seed}
     save_model(folder / MODEL, artifact, facts)
     split = "test" if len(kg.test) else "valid"
@@ -115,6 +119,7 @@ def train(
         "evaluation_seconds": evaluation_seconds,
         "epochs": trainer.current_epoch,
         "best_valid_mrr": _best_score(trainer),
+        "calibration": calibration,
         "train_seconds": seconds,
         "peak_memory_bytes": peak,
         "device": device_name(device),

@@ -10,10 +10,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from pathe.answers import near
 from pathe.plots import shorten
 
 if TYPE_CHECKING:
-    from pathe.predict import Answer
+    from pathe.answers import Answer, Explanation, Judged, Missing, Neighbour
+    from pathe.schema import Coverage
 
 COLOURS = {"well suited": "green", "workable": "yellow", "poorly suited": "red"}
 RULES = 3  # relations shown of each kind of leakage
@@ -195,18 +197,97 @@ def result(found: dict[str, Any]) -> Iterator[RenderableType]:
         yield f"  {found['parameters']:,} parameters{paper}"
     if "train_seconds" in found:
         seconds = number(found["train_seconds"])
-        yield f"  {found['epochs']} epochs in {seconds} s on {found['device']}"
+        epochs = "1 epoch" if found["epochs"] == 1 else f"{found['epochs']} epochs"
+        yield f"  {epochs} in {seconds} s on {found['device']}"
 
 
 def answers(
-    head: str | None, relation: str | None, tail: str | None, found: list[Answer]
+    question: tuple[str | None, str | None, str | None],
+    found: list[Answer],
+    reasons: list[Explanation],
+    n_known: int,
 ) -> Iterator[RenderableType]:
-    """A question and its answers, best first."""
-    yield Text(plain(f"{head or '?'}  -{relation or '?'}->  {tail or '?'}"), style="bold")
-    table = Table("", "answer", "score", box=None)
-    for answer in found:
-        table.add_row(str(answer.rank), Text(plain(answer.name)), number(answer.score, 2))
+    """A question and its answers, best first, each with the paths behind it if they are there."""
+    head, relation, tail = (name or "?" for name in question)
+    yield Text(plain(f"{head}  -{relation}->  {tail}"), style="bold")
+    table = _right(Table("", "answer", "score", "probability", "", box=None), 0, 2, 3)
+    for i, answer in enumerate(found):
+        cells = number(answer.score, 2), percent(answer.probability)
+        mark = Text("known" if answer.known else "", style="dim")
+        table.add_row(str(answer.rank), Text(plain(answer.name)), *cells, mark)
+        for line in evidence(reasons[i], 3) if reasons else ():
+            table.add_row("", line, "", "", "")
+    if found:
+        yield table
+    else:
+        yield "  no answer is left: all are known"
+    if n_known:
+        yield Text(f"  {n_known:,} known left out; --known shows them", style="dim")
+
+
+def judged(triple: Judged, reasons: list[Explanation]) -> Iterator[RenderableType]:
+    """A triple, how good it is, and why."""
+    yield Text(plain(f"{triple.head}  -{triple.relation}->  {triple.tail}"), style="bold")
+    yield (
+        f"  score {number(triple.score, 2)}, rank {triple.rank:,}, probability "
+        f"{percent(triple.probability)}" + (", known already" if triple.known else "")
+    )
+    for reason in reasons:
+        yield from evidence(reason, 10)
+
+
+def evidence(reason: Explanation, n: int) -> Iterator[Text]:
+    """The n paths that moved a score most, a line each: near the entity they are of."""
+    for found in reason.paths[:n]:
+        focus = reason.focus(found)
+        colour = "green" if found.effect > 0 else "red"
+        line = Text.assemble((f"{found.effect:+.3f}", colour), (f" {found.of}", "dim"))
+        shown = near(found.steps, focus)
+        line.append_text(path(focus, shown))
+        if len(shown) < len(found.steps):
+            line.append(f" ({len(found.steps)} hops)", style="dim")
+        yield line
+
+
+def neighbours(entity: str, found: list[Neighbour]) -> Iterator[RenderableType]:
+    """Entities near one, nearest first."""
+    yield Text(plain(entity), style="bold")
+    table = _right(Table("", "entity", "similarity", box=None), 0, 2)
+    for row in found:
+        table.add_row(str(row.rank), Text(plain(row.name)), number(row.similarity, 3))
     yield table
+
+
+def missing(found: list[Missing]) -> Iterator[RenderableType]:
+    """Triples that a graph lacks, most plausible first."""
+    table = Table("", "head", "relation", "tail", "plausibility", box=None)
+    for row in found:
+        names = (Text(plain(name)) for name in (row.head, row.relation, row.tail))
+        table.add_row(str(row.rank), *names, percent(row.plausibility))
+    yield _right(table, 0, 4)
+
+
+def coverage(name: str, found: Coverage) -> Iterator[RenderableType]:
+    """How much of a graph's schema a model knows."""
+    n, known = len(found.matches), len(found.matches) - len(found.unknown)
+    share = found.known_triples / found.triples if found.triples else None
+    yield Text(plain(name), style="bold")
+    yield f"  the model knows {known:,} of {n:,} relations, {percent(share)} of the triples"
+    table = _right(Table("relation", "the model's", "triples", box=None), 2)
+    for row in found.matches:
+        theirs = Text("unknown", style="red")
+        if row.model is not None:
+            theirs = Text(plain(("^" if row.inverse else "") + row.model))
+        table.add_row(_relation(row.name), theirs, f"{row.triples:,}")
+    yield table
+    if found.unused:
+        yield f"  {len(found.unused):,} relations of the model are not in the graph"
+
+
+def _right(table: Table, *columns: int) -> Table:
+    for i in columns:
+        table.columns[i].justify = "right"
+    return table
 
 
 def settings(presets: list[str]) -> Iterator[RenderableType]:

@@ -1,0 +1,134 @@
+"""What a predictor is asked and what it gives: records of names, and words."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from pathe.errors import ConfigError, DataError
+
+Part = Literal["head", "relation", "tail"]  # of a triple
+PARTS: tuple[Part, Part, Part] = ("head", "relation", "tail")
+Question = tuple[str | None, str | None, str | None]  # None is what is asked for
+Fact = tuple[str, str, str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer: its place, its name, the model's score (higher is better), how likely it is.
+
+    The probability is that of this answer, given that one of the answers ranked is what is missing.
+    """
+
+    rank: int
+    name: str
+    score: float
+    probability: float
+    known: bool = False  # the graph holds it already
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A triple with its score, and its tail's place and probability among all tails.
+
+    Known tails other than this one don't compete. A model of relations judges the relation.
+    """
+
+    head: str
+    relation: str
+    tail: str
+    score: float
+    probability: float
+    rank: int
+    known: bool
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """An entity near another one, by the cosine of their vectors."""
+
+    rank: int
+    name: str
+    similarity: float
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A triple that the graph lacks, and how plausible it is, from 0 to 1."""
+
+    rank: int
+    head: str
+    relation: str
+    tail: str
+    score: float
+    plausibility: float
+
+
+@dataclass(frozen=True)
+class PathEvidence:
+    """One path of the head or the tail: `effect` is what the score loses without it."""
+
+    of: Literal["head", "tail"]
+    steps: list[Fact]  # (head, relation, tail) names in reading order; none: the entity by itself
+    count: int  # how many of the entity's drawn paths are this one
+    effect: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A triple's score and the paths behind it, those that moved it most first."""
+
+    head: str
+    relation: str
+    tail: str
+    score: float
+    probability: float
+    rank: int
+    paths: list[PathEvidence]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def focus(self, path: PathEvidence) -> str:
+        """The entity that a path is of."""
+        return self.head if path.of == "head" else self.tail
+
+    def words(self, n: int = 5) -> str:
+        """The triple, and the n paths that moved its score most, a line each."""
+        lines = [
+            f"{self.head} -{self.relation}-> {self.tail}: score {self.score:.2f}, rank "
+            f"{self.rank:,}, probability {self.probability:.1%}"
+        ]
+        for path in self.paths[:n]:
+            steps = near(path.steps, self.focus(path))
+            names = steps[0][0] if steps else f"{self.focus(path)} by itself"
+            names += "".join(f" -{relation}-> {tail}" for _, relation, tail in steps)
+            more = f" ({len(path.steps)} hops)" if len(steps) < len(path.steps) else ""
+            lines.append(f"{path.effect:+.3f} {path.of}: {names}{more}")
+        return "\n".join(lines)
+
+
+def near(steps: list[Fact], focus: str, hops: int = 2) -> list[Fact]:
+    """The steps of a path within some hops of the entity that it is of."""
+    names = [steps[0][0], *(tail for _, _, tail in steps)] if steps else []
+    at = names.index(focus) if focus in names else 0
+    return steps[max(at - hops, 0) : at + hops]
+
+
+def open_part(question: Question) -> Part:
+    """The part that a question leaves open."""
+    asked = [part for part, name in zip(PARTS, question, strict=True) if name is None]
+    if len(asked) != 1:
+        raise ConfigError("Give two of head, relation and tail; the third is what is asked for.")
+    return asked[0]
+
+
+def fill(question: Question, name: str) -> Fact:
+    """The question with an answer put in."""
+    head, relation, tail = (name if part is None else part for part in question)
+    return head, relation, tail
+
+
+def check_fact(fact: Any) -> None:
+    if len(fact) != 3 or not all(isinstance(name, str) and name for name in fact):
+        raise DataError(f"A fact is three names, head, relation and tail; got {fact!r}.")
