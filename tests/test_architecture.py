@@ -19,7 +19,7 @@ ORDER = [
     "known_gpu", "known", "walks_cpu", "walks_gpu", "walks", "paths", "attention_cpu",
     "attention_gpu", "attention", "scores_cpu",
     "scores_gpu", "scores", "encoder", "aggregators", "model", "losses", "negatives", "encoding",
-    "builder", "artifact", "ranking", "evaluation", "calibration", "evidence",
+    "builder", "artifact", "hub", "ranking", "evaluation", "calibration", "evidence",
     "missing", "predict", "recorded", "training", "analysis", "plots", "callbacks", "runs", "tables",
     "show", "options", "commands_graph", "commands_model", "commands_use", "cli",
 ]  # fmt: skip
@@ -92,8 +92,8 @@ print(sample_paths(build_graph(triples, 3, 1), torch.arange(3), 2, 3, seed=0).to
 
 def test_the_front_door_is_pinned():
     assert sorted(pathe.__all__) == [
-        "Graph", "KnowledgeGraph", "PatheError", "build_graph", "evaluate", "load", "mine_paths",
-        "sample_paths",
+        "Graph", "KnowledgeGraph", "PatheError", "Predictor", "build_graph", "coverage", "evaluate",
+        "load", "mine_paths", "pull", "push", "sample_paths", "save",
     ]  # fmt: skip
     for name in pathe.__all__:
         assert getattr(pathe, name).__module__.startswith("pathe.")

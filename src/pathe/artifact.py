@@ -74,16 +74,22 @@ def save_model(folder: Path | str, artifact: Artifact, facts: dict[str, Any] | N
             raise
 
 
-def load_model(folder: str | Path) -> Artifact:
-    """Reads a model folder (or a run, which holds one); checks everything that it reads."""
+def model_folder(folder: str | Path) -> Path:
+    """The folder itself, or the model in it if it is a run."""
     folder = Path(folder)
     if (folder / "model" / CONFIG).is_file():
-        folder = folder / "model"
+        return folder / "model"
     if not (folder / CONFIG).is_file():
         raise ModelError(
             f"{folder}: not a model folder: no {CONFIG}. Expected a folder written by "
             "`pathe train`: a run, or the `model` folder in it."
         )
+    return folder
+
+
+def load_model(folder: str | Path) -> Artifact:
+    """Reads a model folder (or a run, which holds one); checks everything that it reads."""
+    folder = model_folder(folder)
     about = _read_about(folder / CONFIG)
     digests = about["sha256"]
     names = _read_json(folder / RELATIONS, digests[RELATIONS])
@@ -173,5 +179,14 @@ any entity of any graph with these relations.
 |---|---|
 {lines}
 
-Use it: `pathe evaluate FOLDER --data DATA`.
+Ask it what is missing from a graph: `pathe predict FOLDER --data DATA --head NAME --relation NAME`,
+or in Python:
+
+```python
+import pathe
+
+model = pathe.load("FOLDER")
+p = pathe.Predictor(model, pathe.KnowledgeGraph.read("DATA"))
+p.tails("a head", "a relation")
+```
 """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import sys
 from typing import Annotated
 
@@ -47,7 +49,8 @@ def _root(
     """Knowledge-graph embeddings without an entity table.
 
     Start with [cyan]pathe analyze DATA[/]: is this method right for your graph? Then
-    [cyan]pathe train DATA[/], and [cyan]pathe evaluate[/] what came out.
+    [cyan]pathe train DATA[/], [cyan]pathe evaluate[/] what came out, and ask it with
+    [cyan]pathe predict[/].
     """
 
 
@@ -70,6 +73,8 @@ for command in (
 def main() -> None:
     """Runs the command line: what a user can put right ends with exit code 2 and no traceback."""
     prepare_output()
+    gc.set_threshold(200_000)  # imports make a million objects that stay: few need looking at
+    atexit.register(gc.freeze)  # and none at the end
     args = [a for a in sys.argv[1:] if a != "--debug"]
     if len(args) < len(sys.argv) - 1:
         app(args)

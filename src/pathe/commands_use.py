@@ -1,4 +1,4 @@
-"""Commands that use a model: predict, similar, missing, embed, schema."""
+"""Commands that use a model: predict, similar, missing, embed, schema, push, pull."""
 
 from __future__ import annotations
 
@@ -288,3 +288,35 @@ def schema(
         from pathe import show
 
         print_parts(show.coverage(kg.name, found))
+
+
+def push(
+    model: Model,
+    repository: Annotated[
+        str, typer.Argument(metavar="OWNER/NAME", help="The repository.", show_default=False)
+    ],
+    private: Annotated[
+        bool, typer.Option("--private", help="Make a new repository private.")
+    ] = False,
+) -> None:
+    """Share a model: upload its folder to a hub repository (needs [cyan]pathe\\[hub][/])."""
+    from pathe.hub import push_model
+
+    tell(f"pushed to {push_model(model, repository, private=private)}")
+
+
+def pull(
+    repository: Annotated[
+        str, typer.Argument(metavar="OWNER/NAME", help="The repository.", show_default=False)
+    ],
+    folder: Annotated[
+        Path | None, typer.Argument(help="A new folder for the model. Default: NAME.")
+    ] = None,
+    revision: Annotated[
+        str | None, typer.Option(help="A branch, tag or commit. Default: the latest.")
+    ] = None,
+) -> None:
+    """Fetch a shared model from a hub repository, and check it."""
+    from pathe.hub import pull_model
+
+    tell(f"pulled to {pull_model(repository, folder, revision=revision)}")
