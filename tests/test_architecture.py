@@ -14,14 +14,14 @@ import pathe
 SOURCE = Path(pathe.__file__).parent
 # Imports go down this list only: a module may use those above it.
 ORDER = [
-    "errors", "files", "answers", "randomness", "config", "columns", "delimited", "readers", "triples",
-    "names", "openke", "named", "datasets", "schema", "machine", "graph", "twins", "known_cpu",
-    "known_gpu", "known", "walks_cpu", "walks_gpu", "walks", "paths", "attention_cpu",
-    "attention_gpu", "attention", "scores_cpu",
-    "scores_gpu", "scores", "encoder", "aggregators", "model", "losses", "negatives", "encoding",
-    "builder", "artifact", "hub", "ranking", "evaluation", "calibration", "evidence",
-    "missing", "predict", "recorded", "training", "analysis", "plots", "callbacks", "runs", "tables",
-    "show", "options", "commands_graph", "commands_model", "commands_use", "cli",
+    "errors", "files", "answers", "randomness", "config", "columns", "delimited", "readers",
+    "triples", "names", "openke", "named", "datasets", "schema", "machine", "graph", "twins",
+    "known_cpu", "known_gpu", "known", "walks_cpu", "walks_gpu", "walks", "paths", "attention_cpu",
+    "attention_gpu", "attention", "scores_cpu", "scores_gpu", "scores", "encoder", "aggregators",
+    "model", "losses", "negatives", "encoding", "builder", "artifact", "hub", "ranking",
+    "evaluation", "calibration", "evidence", "missing", "predict", "recorded", "training",
+    "analysis", "plots", "callbacks", "runs", "tables", "show", "options", "commands_graph",
+    "commands_model", "commands_use", "cli",
 ]  # fmt: skip
 
 

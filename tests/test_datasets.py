@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from pathe.datasets import KnowledgeGraph
 from pathe.errors import DataError, PatheError
 from pathe.readers import ReadOptions
-from pathe.triples import Vocabulary
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the benchmark data isn't here")

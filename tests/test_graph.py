@@ -1,13 +1,23 @@
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
 import torch
-from graphs import graph_of, triple_lists
+from graphs import graph_of, sorted_triples, triple_lists
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from pathe.graph import build_graph, expand, owners, sort_order
+from pathe.graph import (
+    build_graph,
+    expand,
+    extend_graph,
+    holds,
+    known_answers,
+    owners,
+    sort_order,
+)
 
 
 @settings(max_examples=80, deadline=None)
@@ -78,3 +88,45 @@ def test_a_graph_moves_and_counts_its_bytes():
 def test_triples_that_would_corrupt_the_graph_are_refused(rows, words):
     with pytest.raises(ValueError, match=words):
         build_graph(torch.tensor(rows), 3, 1)
+
+
+@settings(max_examples=80, deadline=None)
+@given(triple_lists(), st.integers(0, 10**6))
+def test_extending_equals_building_from_all(given_graph, seed):
+    rows, n_entities, n_relations = given_graph
+    chance = random.Random(seed)
+    old = [row for row in rows if chance.random() < 0.6]
+    n_old = max((max(h, t) for h, _, t in old), default=-1) + 1
+    graph = build_graph(sorted_triples(old), n_old, n_relations)
+    new = sorted_triples(row for row in rows if row not in old)
+    grown = extend_graph(graph, new, n_entities)
+    whole = build_graph(sorted_triples(rows), n_entities, n_relations)
+    assert (grown.n_entities, grown.n_relations) == (n_entities, n_relations)
+    for part in ("outgoing", "incoming", "out_contexts", "in_contexts"):
+        ours, theirs = getattr(grown, part), getattr(whole, part)
+        for name in ours.__dataclass_fields__:
+            assert torch.equal(getattr(ours, name), getattr(theirs, name)), (part, name)
+            assert getattr(ours, name).dtype == getattr(theirs, name).dtype
+
+
+@settings(max_examples=30, deadline=None)
+@given(triple_lists())
+def test_known_answers_are_those_in_the_list(given_graph):
+    rows, n_entities, n_relations = given_graph
+    graph = build_graph(sorted_triples(rows), n_entities, n_relations)
+    every = [(h, r, t) for h in range(n_entities) for r in range(n_relations)
+             for t in range(n_entities)]  # fmt: skip
+    asked = torch.tensor(every)
+    assert holds(graph, asked).tolist() == [row in set(rows) for row in every]
+    beyond = torch.tensor([[n_entities, 0, 0], [0, 0, n_entities]])
+    assert not holds(graph, beyond).any()
+    for place, part in enumerate(("head", "relation", "tail")):
+        found = {(i, a) for i, a in zip(*known_answers(graph, asked, part), strict=True)}
+        found = {(int(i), int(a)) for i, a in found}
+        expected = {
+            (i, row[place])
+            for i, ask in enumerate(every)
+            for row in rows
+            if all(row[k] == ask[k] for k in range(3) if k != place)
+        }
+        assert found == expected

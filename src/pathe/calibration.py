@@ -119,6 +119,8 @@ def _scored(
     degrees_E = graph.outgoing.degrees_E + graph.incoming.degrees_E
     triples_M3 = getattr(kg, split)
     triples_M3 = triples_M3[seen_mask(triples_M3, (degrees_E > 0).cpu())].to(device).long()
+    if not len(triples_M3):
+        return
     filters = [kg.train, kg.valid] + ([kg.test] if split == "test" else [])
     known = index_triples(torch.cat(filters), kg.n_entities, kg.n_relations).to(device)
     seed = derived_seed(config.seed, TEST)

@@ -119,8 +119,8 @@ def extend_graph(graph: Graph, triples_N3: Tensor, n_entities: int) -> Graph:
     edges_N3 = triples_N3.int()
     outgoing, rows_N = _add_edges(graph.outgoing, edges_N3, n_entities)
     turned_N3 = edges_N3[:, [2, 1, 0]]
-    order_N = torch.tensor(sorted(range(len(edges_N3)), key=turned_N3.tolist().__getitem__))
-    order_N = order_N.to(graph.device)
+    order = sorted(range(len(edges_N3)), key=turned_N3.tolist().__getitem__)
+    order_N = torch.tensor(order, dtype=torch.long, device=graph.device)
     incoming, slots_N = _add_edges(graph.incoming, turned_N3[order_N], n_entities)
     # a triple's row is its outgoing slot: an old one's moves by the new ones before it
     old_rows_M = graph.incoming.triples_M
@@ -149,7 +149,7 @@ def _add_edges(adjacency: Adjacency, edges_N3: Tensor, n_entities: int) -> tuple
         relations, neighbours = adjacency.relations_M[row], adjacency.neighbours_M[row]
         before = (relations < relation) | ((relations == relation) & (neighbours < neighbour))
         slots.append(row.start + int(before.sum()) + i)
-    slots_N = torch.tensor(slots, device=edges_N3.device)
+    slots_N = torch.tensor(slots, dtype=torch.long, device=edges_N3.device)
     added_E = torch.bincount(edges_N3[:, 0], minlength=n_entities)
     made = Adjacency(
         offsets_E1 + F.pad(added_E.cumsum(0), (1, 0)),
@@ -189,7 +189,8 @@ def _put(old_M: Tensor, slots_N: Tensor, new_N: Tensor) -> Tensor:
     """The new values at their slots, which rise, the old ones in order around them."""
     places = (slots_N - torch.arange(len(slots_N), device=slots_N.device)).tolist()
     pieces = old_M.tensor_split(places)
-    between = [piece for pair in zip(pieces[:-1], new_N.split(1), strict=True) for piece in pair]
+    each = new_N.split(1) if len(new_N) else ()
+    between = [piece for pair in zip(pieces[:-1], each, strict=True) for piece in pair]
     return torch.cat([*between, pieces[-1]])
 
 

@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from graphs import knowledge_graph, toy
+from torch import nn
+
+from pathe import predict
+from pathe.artifact import Artifact
+from pathe.builder import build_describer, build_model
+from pathe.config import configure
+from pathe.encoding import encode
+from pathe.errors import ConfigError, DataError, UnknownNameError
+from pathe.evaluation import evaluate_links
+from pathe.graph import build_graph
+from pathe.known import index_triples
+from pathe.predict import Predictor
+
+SETTINGS = {"task": "multi", "dim": 8, "heads": 2, "feedforward": 8, "n_paths": 2, "max_hops": 3,
+            "test_paths": 3}  # fmt: skip
+
+
+def artifact_of(kg, **more) -> Artifact:
+    config = configure(settings=SETTINGS | more)
+    model = build_model(config, kg.n_relations).eval()
+    draw = torch.Generator().manual_seed(1)
+    for p in model.parameters():
+        nn.init.normal_(p, std=0.4, generator=draw)
+    return Artifact(model, config, kg.relations, {"link": 1.7, "relation": 0.6})
+
+
+def predictor(kg=None, **more) -> Predictor:
+    kg = kg or toy()
+    return Predictor(artifact_of(kg, **more), kg)
+
+
+def plain_scores(p: Predictor, kg, question) -> dict[str, float]:
+    """Every answer's score by itself: all entities encoded, one triple at a time."""
+    graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
+    describe = build_describer(p.artifact.config, graph, p.n_paths)
+    z = encode(p.model, describe, torch.arange(kg.n_entities), seed=p.seed)
+    place = question.index(None)
+    names = kg.relations if place == 1 else kg.entities
+    found = {}
+    for name in names:
+        h, r, t = (name if part is None else part for part in question)
+        zs = z[[kg.entities.id(h)]], z[[kg.entities.id(t)]]
+        r = kg.relations.id(r)
+        with torch.no_grad():
+            score = (
+                p.model.relation_scores(*zs)[0, r]
+                if place == 1
+                else p.model.link_scores(zs[0], torch.tensor([r]), zs[1])
+            )
+        found[name] = float(score)
+    return found
+
+
+def facts_of(kg) -> set[tuple[str, str, str]]:
+    return {
+        (kg.entities[h], kg.relations[r], kg.entities[t])
+        for h, r, t in torch.cat([kg.train, kg.valid, kg.test]).tolist()
+    }
+
+
+QUESTIONS = [("e0005", "r1", None), (None, "r2", "e0007"), ("e0003", None, "e0004")]
+
+
+@pytest.mark.parametrize("aggregator", ["mean", "transformer", "transformer-joint"])
+@pytest.mark.parametrize("question", QUESTIONS)
+@pytest.mark.parametrize("filter_known", [True, False])
+def test_answers_are_those_of_a_plain_loop(question, filter_known, aggregator):
+    kg = toy()
+    p = predictor(kg, aggregator=aggregator)
+    scores = plain_scores(p, kg, question)
+    known = {
+        name
+        for name in scores
+        if tuple(name if part is None else part for part in question) in facts_of(kg)
+    }
+    assert known
+    assert sorted(p.known_answers(question)) == sorted(known)
+    open_names = [n for n in scores if not (filter_known and n in known)]
+    answers = next(p.answer([question], 100, filter_known=filter_known))
+    assert [a.rank for a in answers] == list(range(1, len(open_names) + 1))
+    assert {a.name for a in answers} == set(open_names)
+    assert [a.score for a in answers] == sorted((a.score for a in answers), reverse=True)
+    warmth = p.artifact.temperatures["relation" if question[1] is None else "link"]
+    total = sum(math.exp(scores[n] / warmth) for n in open_names)
+    for answer in answers:
+        assert answer.score == pytest.approx(scores[answer.name], abs=1e-4)
+        chance = math.exp(scores[answer.name] / warmth) / total
+        assert answer.probability == pytest.approx(chance, rel=1e-3)
+        assert answer.known == (answer.name in known)
+    assert sum(a.probability for a in answers) == pytest.approx(1, abs=1e-4)
+
+
+def test_one_by_one_and_in_bulk_are_the_same():
+    kg = toy()
+    p = predictor(kg)
+    rows = torch.cat([kg.test, kg.valid]).tolist()
+    questions = []
+    for i, (h, r, t) in enumerate(rows * 3):
+        names = [kg.entities[h], kg.relations[r], kg.entities[t]]
+        names[i % 3] = None
+        questions.append(tuple(names))
+    bulk = list(p.answer(iter(questions), 4))
+    for question, answers in zip(questions, bulk, strict=True):
+        h, r, t = question
+        alone = {
+            "head": lambda r=r, t=t: p.heads(r, t, 4),
+            "relation": lambda h=h, t=t: p.relations(h, t, 4),
+            "tail": lambda h=h, r=r: p.tails(h, r, 4),
+        }[predict.open_part(question)]()
+        assert [a.name for a in answers] == [a.name for a in alone]
+        assert [a.score for a in answers] == pytest.approx([a.score for a in alone], abs=1e-5)
+
+
+def test_ranks_of_triples_are_those_of_evaluation():
+    kg = toy()
+    p = predictor(kg)
+    known = index_triples(torch.cat([kg.train, kg.valid, kg.test]), kg.n_entities, kg.n_relations)
+    report = evaluate_links(p.model, p.describe, kg.test, known, seed=p.seed)
+    triples = [(kg.entities[h], kg.relations[r], kg.entities[t]) for h, r, t in kg.test.tolist()]
+    judged = p.score(iter(triples))
+    assert [(j.head, j.relation, j.tail) for j in judged] == triples
+    assert np.mean([1 / j.rank for j in judged]) == pytest.approx(report["tail"]["mrr"])
+    assert all(j.known for j in judged)
+    first = judged[0]
+    [answer] = [a for a in p.tails(first.head, first.relation, 100, filter_known=False)
+                if a.name == first.tail]  # fmt: skip
+    assert first.score == pytest.approx(answer.score, abs=1e-5)
+    assert 0 < first.probability <= 1
+    assert p.score([]) == []
+
+
+def test_a_model_of_relations_judges_the_relation():
+    kg = toy()
+    p = predictor(kg, task="relation")
+    [judged] = p.score([("e0001", "r1", "e0002")])
+    best = p.relations("e0001", "e0002", filter_known=False)
+    assert judged.rank in (a.rank for a in best if a.name == "r1")
+    with pytest.raises(ConfigError, match="trained for task relation"):
+        p.tails("e0001", "r1")
+    with pytest.raises(ConfigError, match="trained for task relation"):
+        next(p.missing(3))
+
+
+def test_entities_are_encoded_once_and_a_question_about_two_encodes_two(monkeypatch):
+    counts = []
+    real = predict.encode
+
+    def spy(model, describe, entities, **more):
+        counts.append(len(entities))
+        return real(model, describe, entities, **more)
+
+    monkeypatch.setattr(predict, "encode", spy)
+    p = predictor()
+    p.relations("e0001", "e0002")
+    assert counts == [2]
+    for _ in range(3):
+        p.tails("e0001", "r1")
+        p.heads("r1", "e0003")
+        p.relations("e0001", "e0002")
+        p.similar("e0001")
+        p.embed(["e0001"])
+    assert counts == [2, 60]
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda p: p.tails("e00011", "r1"), "unknown entity 'e00011'. Closest: 'e0011'"),
+        (lambda p: p.tails("e0001", "r11"), "unknown relation 'r11'. Closest: 'r1'"),
+        (lambda p: p.similar("nobody at all"), "unknown entity"),
+        (lambda p: p.embed(["e0001", "x"]), "unknown entity 'x'"),
+        (lambda p: p.score([("e0001", "nope", "e0002")]), "unknown relation 'nope'"),
+        (lambda p: p.explain("e0001", "r1", "e9999"), "unknown entity 'e9999'"),
+        (lambda p: p.add([("new", "nope", "e0001")]), "unknown relation 'nope'"),
+        (lambda p: list(p.missing(3, relations=["nope"])), "unknown relation 'nope'"),
+        (lambda p: p.tails("e0001", "r1", 0), "k must be at least 1"),
+        (lambda p: next(p.missing(0)), "k must be at least 1"),
+        (lambda p: next(p.answer([("e0001", None, None)])), "Give two of"),
+        (lambda p: next(p.answer([("e0001", "r1", "e0002")])), "Give two of"),
+        (lambda p: p.score([("e0001", "r1")]), "three names"),
+        (lambda p: p.add([("a", "r1", "")]), "three names"),
+        (lambda p: p.add([("a", "r1", 5)]), "three names"),
+    ],
+)
+def test_what_is_wrong_is_said(ask, words):
+    p = predictor()
+    with pytest.raises((UnknownNameError, ConfigError, DataError), match=words.replace("?", r"\?")):
+        ask(p)
+    assert "new" not in p.entity_names  # and nothing has changed
+    assert p.graph.n_triples == len(toy().train)
+
+
+def test_a_graph_without_training_triples_is_refused():
+    kg = knowledge_graph([], [(0, 0, 1)], [(1, 0, 2)])
+    with pytest.raises(DataError, match="no training triples"):
+        Predictor(artifact_of(kg), kg)
+
+
+def test_vectors_and_neighbours():
+    kg = toy()
+    p = predictor(kg)
+    z = p.embed()
+    assert z.shape == (60, 8)
+    assert z.dtype == np.float32
+    assert np.allclose(p.embed(["e0007", "e0003", "e0007"]), z[[7, 3, 7]])
+    unit = z / np.linalg.norm(z, axis=1, keepdims=True)
+    cosine = unit @ unit[7]
+    near = p.similar("e0007", 5)
+    assert "e0007" not in [n.name for n in near]
+    expected = np.sort(np.delete(cosine, 7))[::-1][:5]
+    assert [n.similarity for n in near] == pytest.approx(expected.tolist(), abs=1e-5)
+    assert [n.rank for n in near] == [1, 2, 3, 4, 5]
+    assert len(p.similar("e0007", 1000)) == 59
+    assert predictor(kg, aggregator="transformer-joint").embed().shape == (60, 8)
+
+
+NEW = [("zz new", "r0", "e0010"), ("e0020", "r1", "zz new"), ("zz new", "r2", "zz other"),
+       ("e0030", "r2", "e0040"), ("e0030", "r2", "e0040")]  # fmt: skip
+
+
+def enlarged():
+    """The toy graph with the new facts, read as one: the new names sort last."""
+    kg = toy()
+    names = [*kg.entities, "zz new", "zz other"]
+    ids = {name: i for i, name in enumerate(names)}
+    rows = [(ids[h], kg.relations.id(r), ids[t]) for h, r, t in NEW]
+    grown = knowledge_graph([*kg.train.tolist(), *rows], kg.valid.tolist(), kg.test.tolist())
+    from dataclasses import replace
+
+    from pathe.triples import Vocabulary
+
+    return replace(grown, entities=Vocabulary(names))
+
+
+@pytest.mark.parametrize("source", ["fresh", "mined"])
+@pytest.mark.parametrize("aggregator", ["transformer", "transformer-joint"])
+def test_new_facts_give_what_a_new_graph_gives(source, aggregator):
+    more = {"path_source": source, "hold_out_batch": False, "n_mined": 3, "aggregator": aggregator}
+    kg, grown = toy(), enlarged()
+    p, fresh = predictor(kg, **more), predictor(grown, **more)
+    p.warm()
+    assert p.add(NEW) == 4
+    for named in ("graph", "known"):
+        for part in ("outgoing", "incoming", "out_contexts", "in_contexts"):
+            ours, theirs = getattr(getattr(p, named), part), getattr(getattr(fresh, named), part)
+            for field in ours.__dataclass_fields__:
+                assert torch.equal(getattr(ours, field), getattr(theirs, field)), (part, field)
+    named_in_facts = ["zz new", "zz other", "e0010", "e0020", "e0030", "e0040"]
+    assert np.allclose(p.embed(named_in_facts), fresh.embed(named_in_facts), atol=1e-6)
+    # an entity that is asked about is up to date at once, in embedding and as a head
+    assert np.allclose(p.embed(["e0011"]), fresh.embed(["e0011"]), atol=1e-6)
+    before = p.tails("zz new", "r0", 100)
+    assert "e0010" not in [a.name for a in before]  # known now
+    assert "zz other" in [a.name for a in before]
+    p.refresh()
+    after, wanted = p.tails("zz new", "r0", 100), fresh.tails("zz new", "r0", 100)
+    assert [a.name for a in after] == [a.name for a in wanted]
+    assert [a.score for a in after] == pytest.approx([a.score for a in wanted], abs=1e-5)
+    assert np.allclose(p.embed(), fresh.embed(), atol=1e-6)
+
+
+def test_adding_encodes_only_what_is_named(monkeypatch):
+    p = predictor()
+    p.tails("e0001", "r1")
+    p.heads("r1", "e0001")
+    counts = []
+    real = predict.encode
+
+    def spy(model, describe, entities, **more):
+        counts.append(len(entities))
+        return real(model, describe, entities, **more)
+
+    monkeypatch.setattr(predict, "encode", spy)
+    p.add([("new one", "r0", "e0003"), ("new one", "r1", "e0004")])
+    assert counts == [3]
+    p.tails("new one", "r2")
+    assert counts == [3]
+    p.tails("e0050", "r2")  # asked about: brought up to date by itself
+    p.tails("e0050", "r2")
+    assert counts == [3, 1]
+
+
+def test_adding_what_is_there_changes_nothing():
+    kg = toy()
+    p = predictor(kg)
+    fact = tuple(
+        v[i] for v, i in zip((kg.entities, kg.relations, kg.entities), kg.train[0].tolist(),
+                             strict=True)
+    )  # fmt: skip
+    z = p.embed()
+    assert p.add([fact]) == 0
+    assert p.add([]) == 0
+    assert np.array_equal(p.embed(), z)
+    held = [(kg.entities[h], kg.relations[r], kg.entities[t]) for h, r, t in kg.test[:1].tolist()]
+    assert p.add(held) == 1  # known, but it described no entity so far
+    assert p.known.n_triples == len(kg.train) + len(kg.valid) + len(kg.test)
+
+
+def test_a_misspelt_new_name_is_found_again():
+    p = predictor()
+    p.add([("Ouagadougou", "r0", "e0003")])
+    with pytest.raises(UnknownNameError, match="Closest: 'Ouagadougou'"):
+        p.tails("Ougadougou", "r0")
+
+
+def test_without_temperatures_probabilities_are_of_plain_scores():
+    kg = toy()
+    artifact = artifact_of(kg)
+    p = Predictor(Artifact(artifact.model, artifact.config, kg.relations), kg)
+    answers = p.tails("e0001", "r1", 100)
+    weights = [math.exp(a.score) for a in answers]
+    assert answers[0].probability == pytest.approx(weights[0] / sum(weights), rel=1e-4)

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import pytest
+from folders import folder_of, rows_of
+
+from pathe.datasets import KnowledgeGraph
+from pathe.errors import DataError, UnknownNameError
+from pathe.schema import align, coverage, read_relation_map
+from pathe.triples import Vocabulary
+
+TRAIN = [("a", "likes", "b"), ("b", "hasCapital", "c"), ("c", "likes", "a"), ("x", "odd", "y")]
+MODEL = Vocabulary(["capital of", "likes", "unused"], "relation")
+
+
+@pytest.fixture
+def kg(tmp_path):
+    return KnowledgeGraph.read(
+        folder_of(tmp_path / "g", train=TRAIN, valid=[("a", "likes", "c")],
+                  test=[("c", "hasCapital", "b"), ("b", "capital of", "a")]),
+        every_relation=True,
+    )  # fmt: skip
+
+
+def test_coverage_says_what_the_model_knows(kg):
+    found = coverage(kg, MODEL, {"hasCapital": "^capital of", "not there": "likes"})
+    assert [(m.name, m.triples, m.model, m.inverse) for m in found.matches] == [
+        ("likes", 3, "likes", False),
+        ("hasCapital", 2, "capital of", True),
+        ("capital of", 1, "capital of", False),
+        ("odd", 1, None, False),
+    ]
+    assert found.unused == ["unused"]
+    assert (found.triples, found.known_triples) == (7, 6)
+    assert [m.name for m in found.unknown] == ["odd"]
+    assert found.as_dict()["known_relations"] == 3
+
+
+def test_alignment_renames_turns_and_drops(kg):
+    names = {"hasCapital": "^capital of"}
+    found = align(kg, MODEL, names, "drop")
+    assert found.relations == MODEL
+    assert rows_of(found, "train") == {
+        ("a", "likes", "b"), ("c", "capital of", "b"), ("c", "likes", "a")}  # fmt: skip
+    assert rows_of(found, "valid") == {("a", "likes", "c")}
+    assert rows_of(found, "test") == {("b", "capital of", "c"), ("b", "capital of", "a")}
+    assert list(found.entities) == ["a", "b", "c"]  # x and y were in the dropped triple alone
+    assert found.report.unknown_relations == 1
+    assert kg.report.unknown_relations == 0
+    assert align(found, MODEL) is found
+
+
+def test_triples_stay_sorted_and_unique_when_two_relations_become_one(tmp_path):
+    rows = [("a", "r", "b"), ("b", "s", "a"), ("a", "s", "c")]
+    folder = folder_of(tmp_path / "g", train=rows, valid=rows[:1], test=rows[:1])
+    kg = KnowledgeGraph.read(folder, every_relation=True)
+    found = align(kg, Vocabulary(["r"], "relation"), {"s": "^r"})
+    assert found.train.tolist() == [[0, 0, 1], [2, 0, 0]]
+
+
+def test_unknown_relations_are_named_with_what_to_do(kg):
+    with pytest.raises(DataError) as caught:
+        align(kg, MODEL)
+    text = str(caught.value)
+    for words in ("2 of its 4 relations", "(3 of 7 triples)", "'hasCapital'", "--relation-map",
+                  "--on-error skip"):  # fmt: skip
+        assert words in text
+    with pytest.raises(DataError, match=r"knows none of its 4 relations.*'other'"):
+        align(kg, Vocabulary(["other"], "relation"), unknown="drop")
+    with pytest.raises(UnknownNameError, match=r"capital off'.*Closest: 'capital of'"):
+        align(kg, MODEL, {"hasCapital": "^capital off"})
+
+
+def test_a_name_that_begins_with_the_mark_is_itself_if_the_model_has_it(tmp_path):
+    folder = folder_of(tmp_path / "g", train=[("a", "r", "b")], valid=[("a", "r", "b")],
+                       test=[("a", "r", "b")])  # fmt: skip
+    kg = KnowledgeGraph.read(folder)
+    found = align(kg, Vocabulary(["^q", "q"], "relation"), {"r": "^q"})
+    assert rows_of(found, "train") == {("a", "^q", "b")}
+
+
+def test_a_pair_is_aligned_with_its_inference_graph(tmp_path):
+    rows = [("a", "likes", "b"), ("b", "likes", "c")]
+    folder_of(tmp_path / "g_ind", train=[("u", "likes", "v"), ("u", "odd", "v")],
+              valid=[("u", "likes", "v")], test=[("v", "likes", "u")])  # fmt: skip
+    pair = folder_of(tmp_path / "g", train=rows, valid=rows[:1], test=rows[1:])
+    kg = KnowledgeGraph.read(pair, every_relation=True)
+    found = align(kg, MODEL, unknown="drop")
+    assert rows_of(found.inference, "train") == {("u", "likes", "v")}
+    with pytest.raises(DataError, match="'odd'"):
+        align(kg, MODEL)
+
+
+def test_maps_are_read_from_tsv_and_csv(tmp_path):
+    (tmp_path / "m.tsv").write_text("has, capital\t^capital of\n\nb\tlikes\nb\tlikes\n")
+    assert read_relation_map(tmp_path / "m.tsv") == {"has, capital": "^capital of", "b": "likes"}
+    (tmp_path / "m.csv").write_text('\ufeff"has, capital",^capital of\nb,likes\n')
+    assert read_relation_map(tmp_path / "m.csv") == {"has, capital": "^capital of", "b": "likes"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a\tb\nc\n", "line 2: expected two columns.*tab; got 1"),
+        ("a\tb\tc\n", "line 1: expected two columns.*got 3"),
+        ("a\t\n", "line 1: expected two columns"),
+        ("a\tb\na\tc\n", "line 2: 'a' stands for 'b' above already"),
+    ],
+)
+def test_bad_maps_are_refused_with_the_line(tmp_path, text, words):
+    path = tmp_path / "m.tsv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=words):
+        read_relation_map(path)
+    with pytest.raises(DataError, match="can't be read"):
+        read_relation_map(tmp_path / "none.tsv")
