@@ -131,3 +131,11 @@ def test_results_by_relation_add_up():
 def test_a_misspelt_protocol_is_refused(protocol):
     with pytest.raises(ConfigError, match="sampled:50"):
         read_protocol(protocol)
+
+
+def test_more_negatives_than_entities_rank_all_of_them():
+    kg = toy()
+    artifact, _, _ = parts(kg)
+    full = evaluate(artifact, kg)
+    assert evaluate(artifact, kg, protocol="sampled:60") == full
+    assert evaluate(artifact, kg, protocol="sampled:59")["protocol"] == "sampled:59"

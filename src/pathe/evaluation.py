@@ -45,6 +45,8 @@ def evaluate(
     """
     config = artifact.config
     n_negatives = read_protocol(protocol)
+    if n_negatives >= kg.n_entities:  # fewer are there: all of them, none twice
+        n_negatives, protocol = 0, "full"
     task = check_task(config.task, task)
     if kg.relations != artifact.relations:
         raise ModelError(

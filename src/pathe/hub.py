@@ -26,7 +26,7 @@ def push_model(folder: Path | str, repository: str, *, private: bool = False) ->
             allow_patterns=list(FILES),
             commit_message="A PathE model",
         )
-    except (OSError, ValueError) as error:  # the package's errors are among these
+    except Exception as error:  # its releases have error trees of their own
         raise ModelError(f"{repository}: can't be pushed to: {_first_line(error)}") from None
     return f"{hub.constants.ENDPOINT}/{repository}"
 
@@ -44,7 +44,7 @@ def pull_model(
         for name in FILES:
             try:
                 found = hub.hf_hub_download(repository, name, revision=revision)
-            except (OSError, ValueError) as error:
+            except Exception as error:
                 raise ModelError(
                     f"{repository}: can't be pulled: {name}: {_first_line(error)}"
                 ) from None
