@@ -40,6 +40,7 @@ bench: setup  ## measure against peers on this machine; writes benchmarks/*.json
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/speed_gpu.py
 	$(BIN)/python benchmarks/stages.py
+	$(BIN)/python benchmarks/use.py
 
 clean:  ## remove .venv and caches
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+import yaml
 
 from pathe.artifact import Artifact, load_model, save_model
 from pathe.builder import build_model
@@ -37,6 +38,24 @@ def test_a_model_comes_back_as_it_was(folder):
         "README.md", "config.json", "model.safetensors", "relations.json",
     ]  # fmt: skip
     assert load_model(folder.parent).config == config  # a run holds a model
+
+
+def test_the_card_is_in_the_hubs_format(folder):
+    artifact = load_model(folder)
+    facts = {"data": "a: b", "task": "link", "mrr": 0.5, "hits_at_10": 0.7}
+    save_model(folder, artifact, facts)
+    _, header, text = (folder / "README.md").read_text().split("---\n", 2)
+    found = yaml.safe_load(header)
+    assert found["library_name"] == "pathe"
+    [result] = found["model-index"][0]["results"]
+    assert result["dataset"]["name"] == "a: b"
+    assert result["metrics"] == [
+        {"type": "mrr", "value": 0.5},
+        {"type": "hits_at_10", "value": 0.7},
+    ]
+    assert "| mrr | 0.5 |" in text
+    save_model(folder, artifact)
+    assert "model-index" not in (folder / "README.md").read_text()
 
 
 def test_saving_again_replaces_the_folder_and_leaves_nothing_behind(folder):

@@ -139,3 +139,35 @@ def test_more_negatives_than_entities_rank_all_of_them():
     full = evaluate(artifact, kg)
     assert evaluate(artifact, kg, protocol="sampled:60") == full
     assert evaluate(artifact, kg, protocol="sampled:59")["protocol"] == "sampled:59"
+
+
+@pytest.mark.parametrize("protocol", ["full", "sampled:20"])
+def test_an_inference_graph_is_described_by_its_train_split_and_filtered_by_all(
+    protocol, monkeypatch
+):
+    """The inductive benchmark's rules, with facts planted where they must not be read."""
+    kg = toy()
+    artifact, _, _ = parts(kg)
+    graphs, filters = [], []
+
+    def spy_encode(model, describe, entities, **more):
+        graphs.append(describe.graph)
+        return encode(model, describe, entities, **more)
+
+    def spy_index(triples, *sizes):
+        filters.append({tuple(row) for row in triples.tolist()})
+        return index_triples(triples, *sizes)
+
+    monkeypatch.setattr("pathe.evaluation.encode", spy_encode)
+    monkeypatch.setattr("pathe.evaluation.index_triples", spy_index)
+    planted = [(i, 0, (i + 30) % 60) for i in range(60)]
+    other = knowledge_graph(kg.train.tolist(), planted[:30], kg.test.tolist() + planted[30:])
+    found = evaluate(artifact, other, protocol=protocol)
+    assert found["n_triples"] == len(other.test)
+    only_train = build_graph(other.train, other.n_entities, other.n_relations)
+    for graph in graphs:
+        assert torch.equal(graph.outgoing.neighbours_M, only_train.outgoing.neighbours_M)
+        assert torch.equal(graph.in_contexts.counts_P, only_train.in_contexts.counts_P)
+    assert graphs
+    assert filters == [{tuple(r) for s in (other.train, other.valid, other.test)
+                        for r in s.tolist()}]  # fmt: skip

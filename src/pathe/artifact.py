@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
@@ -164,10 +165,23 @@ def _read_json(path: Path, sha256: str | None = None) -> Any:
 
 
 def _card(about: dict[str, Any], facts: dict[str, Any]) -> str:
+    """README.md as hubs read it: what it is in YAML, figures among it, then words."""
+    header: dict[str, Any] = {
+        "library_name": "pathe",
+        "pipeline_tag": "graph-ml",
+        "tags": ["knowledge-graph", "link-prediction", "relation-prediction", "entity-agnostic"],
+    }
+    figures = [k for k in ("mrr", "hits_at_1", "hits_at_10") if k in facts]
+    if figures:
+        result = {
+            "task": {"type": "graph-ml", "name": f"{facts.get('task')} prediction"},
+            "dataset": {"name": facts.get("data"), "type": facts.get("data")},
+            "metrics": [{"type": k, "value": facts[k]} for k in figures],
+        }
+        header["model-index"] = [{"name": f"pathe-{facts.get('data')}", "results": [result]}]
     lines = "\n".join(f"| {key} | {value} |" for key, value in facts.items())
     return f"""---
-library_name: pathe
-tags: [knowledge-graph, link-prediction, relation-prediction, entity-agnostic]
+{yaml.safe_dump(header, sort_keys=False, allow_unicode=True).rstrip()}
 ---
 
 # A PathE model

@@ -1,0 +1,5 @@
+"""`python -m pathe` is the command `pathe`."""
+
+from pathe.cli import main
+
+main()
