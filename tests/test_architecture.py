@@ -20,8 +20,8 @@ ORDER = [
     "attention_gpu", "attention", "scores_cpu", "scores_gpu", "scores", "encoder", "aggregators",
     "model", "losses", "negatives", "encoding", "builder", "artifact", "hub", "ranking",
     "evaluation", "calibration", "evidence", "missing", "predict", "recorded", "training",
-    "analysis", "plots", "callbacks", "runs", "tables", "show", "options", "commands_graph",
-    "commands_model", "commands_use", "cli",
+    "analysis", "plots", "callbacks", "runs", "experiments", "report", "tables", "show", "options",
+    "commands_graph", "commands_lab", "commands_model", "commands_use", "cli",
 ]  # fmt: skip
 
 

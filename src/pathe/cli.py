@@ -11,8 +11,9 @@ import typer
 from rich.markup import escape
 
 from pathe.commands_graph import analyze, convert, paths
+from pathe.commands_lab import reproduce
 from pathe.commands_model import config, evaluate, train
-from pathe.commands_use import embed, missing, predict, schema, similar
+from pathe.commands_use import embed, missing, predict, pull, push, schema, similar
 from pathe.errors import Interrupted, PatheError
 from pathe.options import (
     err,
@@ -54,20 +55,15 @@ def _root(
     """
 
 
-for command in (
-    analyze,
-    paths,
-    convert,
-    train,
-    evaluate,
-    predict,
-    similar,
-    missing,
-    embed,
-    schema,
-    config,
-):
-    app.command()(command)
+PANELS = {
+    "A graph": (analyze, paths, convert),
+    "A model": (train, evaluate, config, push, pull),
+    "Using it": (predict, similar, missing, embed, schema),
+    "Research": (reproduce,),
+}
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ from pathe.config import Config, configure
 from pathe.datasets import KnowledgeGraph
 from pathe.errors import ConfigError, ModelError
 from pathe.evaluation import evaluate
-from pathe.files import replacing
+from pathe.files import write_json
 from pathe.graph import build_graph
 from pathe.machine import commit, device_name, peak_memory, pick_device
 from pathe.model import count_parameters
@@ -102,13 +102,12 @@ def train(
         save_model(folder / MODEL, artifact, facts | _headline(found))
     evaluation_seconds = time.perf_counter() - begin
     if kg.inference is not None and len(kg.inference.test):
-        unseen = {
-            protocol: _headline(
-                evaluate(load_model(folder / MODEL), kg.inference, protocol=protocol)
+        result["inference"] = {  # entities that training never saw
+            protocol: _without_relations(
+                evaluate(load_model(folder / MODEL), kg.inference, protocol=protocol, device=device)
             )
             for protocol in ("full", "sampled:50")
         }
-        result["inference"] = unseen  # entities that training never saw
     result |= {
         "command": shlex.join(["pathe", *sys.argv[1:]]),
         "data": kg.name,
@@ -130,10 +129,10 @@ def train(
     return result
 
 
-def write_json(path: Path, value: Any) -> None:
-    """Whole or not at all."""
-    with replacing(path) as aside:
-        aside.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+def read_result(folder: Path) -> dict[str, Any]:
+    """What a finished run gave."""
+    result: dict[str, Any] = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+    return result
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
@@ -264,6 +263,10 @@ def _seen(kg: KnowledgeGraph) -> torch.Tensor:
 def _headline(found: dict[str, Any]) -> dict[str, Any]:
     keys = ("split", "test_set", "protocol", "mrr", "hits_at_1", "hits_at_10")
     return {k: round(v, 4) if isinstance(v, float) else v for k, v in found.items() if k in keys}
+
+
+def _without_relations(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if key != "per_relation"}
 
 
 def _best_score(trainer: pl.Trainer) -> float | None:

@@ -1,0 +1,229 @@
+"""Experiments as files: what to train on what, with which seeds; and what came out, as one JSON."""
+
+from __future__ import annotations
+
+import shlex
+import statistics
+import sys
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from pathe.config import Config, configure, read_preset
+from pathe.errors import ConfigError, UnknownNameError, nearest
+from pathe.files import write_json
+
+Table = Literal["link", "relation", "inductive", "ablation", "paths"]
+METRICS = ("mrr", "hits_at_1", "hits_at_3", "hits_at_5", "hits_at_10", "mean_rank")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One row of the results: how it is made, and what the paper has there."""
+
+    name: str
+    title: str
+    table: Table
+    data: str  # the folder, in the one that holds all data sets
+    named: str = ""  # the same as a data set's name, where there is one
+    preset: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    paper: Mapping[str, float] = field(default_factory=dict)
+    bars: Mapping[str, float] = field(default_factory=dict)  # what it should reach at least
+    ships: bool = False  # its best model is kept in models/NAME
+    note: str = ""
+
+    def config(self, seed: int) -> Config:
+        base = read_preset(self.preset) if self.preset else Config()
+        return configure(base, {**self.settings, "seed": seed}, f"experiment {self.name}")
+
+
+def experiment_names(folder: Path) -> list[str]:
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def read_experiment(name: str, folder: Path) -> Experiment:
+    """An experiment by its name in a folder, or by its file."""
+    path = Path(name) if name.endswith((".yaml", ".yml")) else folder / f"{name}.yaml"
+    if not path.is_file():
+        known = experiment_names(folder)
+        raise UnknownNameError(
+            f"There is no experiment {name!r} in {folder}.{nearest(name, known)} "
+            f"All: {', '.join(known) or 'none'}."
+        )
+    try:
+        said = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not a YAML file: {error}") from None
+    if not isinstance(said, dict):
+        raise ConfigError(f"{path}: expected lines of `key: value`.")
+    known_keys = {f.name: f for f in fields(Experiment) if f.name != "name"}
+    for key in said:
+        if key not in known_keys:
+            raise ConfigError(f"{path}: there is no key {key!r}.{nearest(key, known_keys)}")
+    needed = [k for k, f in known_keys.items()
+              if f.default is MISSING and f.default_factory is MISSING]  # fmt: skip
+    if missing := [key for key in needed if key not in said]:
+        raise ConfigError(f"{path}: no {' and no '.join(missing)} in it.")
+    if said["table"] not in typing.get_args(Table):
+        raise ConfigError(
+            f"{path}: table is one of {', '.join(typing.get_args(Table))}; got {said['table']!r}."
+        )
+    said["seeds"] = tuple(said.get("seeds", (0, 1, 2)))
+    experiment = Experiment(name=path.stem, **said)
+    experiment.config(0)  # its settings are checked before any work
+    return experiment
+
+
+def find_data(experiment: Experiment, root: Path | None) -> str:
+    """Where its data are: in the user's folder of data sets, or by name."""
+    if root is None:
+        if not experiment.named:
+            raise ConfigError(
+                f"{experiment.name} needs {experiment.data}, which no library downloads: give the "
+                "folder that holds it with --data."
+            )
+        return experiment.named
+    if not (root / experiment.data).exists():
+        raise ConfigError(f"{root}: no {experiment.data} in it, which {experiment.name} needs.")
+    return str(root / experiment.data)
+
+
+def reproduce(
+    experiment: Experiment,
+    data: str,
+    runs: Path,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    say: Say = lambda text: None,
+    progress_bar: bool = True,
+) -> dict[str, Any]:
+    """Trains every seed that isn't done yet, each in its own run; gives the summary."""
+    from pathe.datasets import KnowledgeGraph
+    from pathe.runs import RESULT, SETTINGS, read_result, train
+
+    kg = KnowledgeGraph.read(data)
+    found = []
+    for seed in experiment.seeds:
+        folder = runs / experiment.name / f"seed-{seed}"
+        config = configure(experiment.config(seed), settings, "--set")
+        if (folder / RESULT).exists():
+            result = read_result(folder)
+            if result["config"] != config.as_dict() or result["fingerprint"] != kg.fingerprint():
+                raise ConfigError(
+                    f"{folder}: done with other settings or data. Remove it, or name other --runs."
+                )
+            say(f"seed {seed}: done already ({folder})")
+        else:
+            begun = (folder / SETTINGS).exists()
+            say(f"seed {seed}: {'going on with' if begun else 'training'} {folder}")
+            result = train(kg, config, folder, resume=begun, say=say, progress_bar=progress_bar)
+        found.append(result)
+    return summarise(experiment, found)
+
+
+def summarise(experiment: Experiment, found: list[dict[str, Any]]) -> dict[str, Any]:
+    """The mean and spread over seeds, and each seed's result without its long tables."""
+    first = found[0]
+    short = [{k: v for k, v in r.items() if k not in ("per_relation", "config")} for r in found]
+    return {
+        "name": experiment.name,
+        "title": experiment.title,
+        "table": experiment.table,
+        "command": shlex.join(["pathe", *sys.argv[1:]]),
+        "commit": first["commit"],
+        "data": first["data"],
+        "fingerprint": first["fingerprint"],
+        "task": first["task"],
+        "split": first["split"],
+        "test_set": first["test_set"],
+        "protocol": first["protocol"],
+        "seeds": list(experiment.seeds),
+        "metrics": spread(found),
+        "inference": {
+            protocol: spread([r["inference"][protocol] for r in found])
+            for protocol in first.get("inference", {})
+        },
+        "relation_metrics": spread([r["relation"] for r in found]) if "relation" in first else {},
+        "parameters": first["parameters"],
+        "parameters_as_published": first["parameters_as_published"],
+        "train_seconds": statistics.fmean(r["train_seconds"] for r in found),
+        "peak_memory_bytes": max(r["peak_memory_bytes"] for r in found),
+        "device": first["device"],
+        "best_seed": best_seed(experiment.seeds, found),
+        "paper": dict(experiment.paper),
+        "bars": dict(experiment.bars),
+        "note": experiment.note,
+        "config": first["config"],
+        "runs": short,
+    }
+
+
+def spread(found: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Mean and standard deviation over seeds of each metric."""
+    return {
+        key: {
+            "mean": statistics.fmean(r[key] for r in found),
+            "std": statistics.stdev(r[key] for r in found) if len(found) > 1 else 0.0,
+        }
+        for key in METRICS
+        if all(key in r for r in found)
+    }
+
+
+def best_seed(seeds: tuple[int, ...], found: list[dict[str, Any]]) -> int:
+    """The seed whose model did best in validation: test figures choose nothing."""
+    scores = [r["best_valid_mrr"] or 0.0 for r in found]
+    return seeds[scores.index(max(scores))]
+
+
+def write_summary(summary: dict[str, Any], results: Path) -> Path:
+    path = results / f"{summary['name']}.json"
+    write_json(path, summary)
+    return path
+
+
+def headline(summary: dict[str, Any]) -> str:
+    """The figures that its table shows, in a line."""
+    found = judged(summary)
+    parts = [f"{key} {found[key]['mean']:.3f} ± {found[key]['std']:.3f}" for key in found
+             if key in ("mrr", "hits_at_1", "hits_at_10")]  # fmt: skip
+    return ", ".join(parts)
+
+
+def judged(summary: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The metrics that an experiment is about: on unseen entities if it is inductive."""
+    found: dict[str, dict[str, float]] = (
+        summary["inference"]["sampled:50"]
+        if summary["table"] == "inductive"
+        else summary["metrics"]
+    )
+    return found
+
+
+def ship(experiment: Experiment, summary: dict[str, Any], runs: Path, models: Path) -> Path:
+    """Puts the model of the best validated seed into models/NAME, its figures in the card."""
+    from pathe.artifact import load_model, save_model
+    from pathe.runs import MODEL
+
+    seed = summary["best_seed"]
+    own = summary["runs"][list(experiment.seeds).index(seed)]
+    figures = own["inference"]["sampled:50"] if experiment.table == "inductive" else own
+    facts = {
+        "experiment": experiment.name,
+        "data": summary["data"] + ("_ind" if experiment.table == "inductive" else ""),
+        "task": summary["task"],
+        "seed": seed,
+        "commit": summary["commit"],
+        **{k: figures[k] for k in ("split", "test_set", "protocol")},
+        **{k: round(figures[k], 4) for k in ("mrr", "hits_at_1", "hits_at_10")},
+    }
+    folder = models / experiment.name
+    save_model(folder, load_model(runs / experiment.name / f"seed-{seed}" / MODEL), facts)
+    return folder

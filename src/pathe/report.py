@@ -1,0 +1,192 @@
+"""docs/results.md from the results: ours beside the paper's and its baselines', cell by cell."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pathe.experiments import judged
+from pathe.files import replacing
+
+BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
+COLUMNS = {"mrr": "MRR", "hits_at_1": "Hits@1", "hits_at_10": "Hits@10"}
+# Figures of others as the paper's tables give them: (parameters in millions, metrics).
+BASELINES: dict[str, dict[str, dict[str, tuple[float, dict[str, float]]]]] = {
+    "link": {
+        "FB15k-237": {
+            "RotatE (entity table)": (29.3, {"mrr": 0.336, "hits_at_10": 0.532}),
+            "EARL (some entities)": (1.8, {"mrr": 0.310, "hits_at_10": 0.501}),
+            "NodePiece + RotatE (anchors)": (3.2, {"mrr": 0.256, "hits_at_10": 0.420}),
+            "NodePiece without anchors": (1.4, {"mrr": 0.204, "hits_at_10": 0.355}),
+        },
+        "WN18RR": {
+            "RotatE (entity table)": (40.6, {"mrr": 0.508, "hits_at_10": 0.612}),
+            "EARL (some entities)": (3.8, {"mrr": 0.440, "hits_at_10": 0.527}),
+            "NodePiece + RotatE (anchors)": (4.4, {"mrr": 0.403, "hits_at_10": 0.515}),
+            "NodePiece without anchors": (0.3, {"mrr": 0.011, "hits_at_10": 0.019}),
+        },
+        "CoDEx-L": {
+            "RotatE (entity table)": (78.0, {"mrr": 0.258, "hits_at_10": 0.387}),
+            "EARL (some entities)": (2.1, {"mrr": 0.238, "hits_at_10": 0.390}),
+            "NodePiece + RotatE (anchors)": (3.6, {"mrr": 0.190, "hits_at_10": 0.313}),
+            "NodePiece without anchors": (0.6, {"mrr": 0.063, "hits_at_10": 0.121}),
+        },
+        "YAGO3-10": {
+            "RotatE (entity table)": (123.2, {"mrr": 0.495, "hits_at_10": 0.670}),
+            "EARL (some entities)": (3.0, {"mrr": 0.302, "hits_at_10": 0.498}),
+            "NodePiece + RotatE (anchors)": (4.1, {"mrr": 0.247, "hits_at_10": 0.488}),
+            "NodePiece without anchors": (0.5, {"mrr": 0.025, "hits_at_10": 0.041}),
+        },
+    },
+    "relation": {
+        "FB15k-237": {
+            "RotatE (entity table)": (29.0, {"mrr": 0.905, "hits_at_10": 0.979}),
+            "NodePiece + RotatE (anchors)": (3.2, {"mrr": 0.874, "hits_at_10": 0.971}),
+        },
+        "WN18RR": {
+            "RotatE (entity table)": (41.0, {"mrr": 0.774, "hits_at_10": 0.897}),
+            "NodePiece + RotatE (anchors)": (4.4, {"mrr": 0.761, "hits_at_10": 0.985}),
+        },
+    },
+}
+INDUCTIVE = {
+    "Neural LP": (0.529, 0.589, 0.529, 0.559, 0.744, 0.689, 0.462, 0.671),
+    "DRUM": (0.529, 0.587, 0.529, 0.559, 0.744, 0.689, 0.462, 0.671),
+    "RuleN": (0.498, 0.778, 0.877, 0.856, 0.809, 0.783, 0.534, 0.716),
+    "GraIL": (0.642, 0.818, 0.828, 0.893, 0.825, 0.787, 0.584, 0.734),
+    "NBFNet": (0.834, 0.949, 0.951, 0.960, 0.948, 0.905, 0.893, 0.890),
+    "NodePiece + CompGCN": (0.873, 0.939, 0.944, 0.949, 0.830, 0.886, 0.785, 0.807),
+    "PathE (paper)": (0.834, 0.872, 0.868, 0.850, 0.530, 0.551, 0.540, 0.537),
+}
+PAIRS = [f"{family} v{v}" for family in ("FB15k-237", "WN18RR") for v in (1, 2, 3, 4)]
+
+
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    """Every summary of an experiment, by name."""
+    found = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(folder.glob("*.json"))]
+    return [summary for summary in found if "metrics" in summary]
+
+
+def write_report(results: Path, page: Path) -> None:
+    """Puts the tables between their marks in the page; what stands around them stays."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    text = f"{before}{BEGIN}\n{tables(read_results(results))}\n{END}{after}"
+    with replacing(page) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+def tables(summaries: list[dict[str, Any]]) -> str:
+    """All tables in Markdown."""
+    parts = [
+        *_comparison("link", "Link prediction", summaries),
+        *_comparison("relation", "Relation prediction", summaries),
+        *_inductive(summaries),
+        *_rows("ablation", "Ablations of the published configuration", summaries),
+        *_rows("paths", "Paths per triple", summaries),
+    ]
+    return "\n".join(parts)
+
+
+def _comparison(table: str, title: str, summaries: list[dict[str, Any]]) -> Iterator[str]:
+    """A table a data set: the paper's baselines, the paper, ours."""
+    chosen = [s for s in summaries if s["table"] == table]
+    if not chosen:
+        return
+    yield f"\n## {title}\n"
+    for data in dict.fromkeys(s["title"].split(",")[0] for s in chosen):
+        ours = [s for s in chosen if s["title"].split(",")[0] == data]
+        first = ours[0]
+        yield f"### {data}\n\n`{first['test_set']}` test set, {first['protocol']} ranking.\n"
+        yield from _head(("parameters", *COLUMNS.values(), "Effi", "training", "file"))
+        for name, (size, metrics) in BASELINES.get(table, {}).get(data, {}).items():
+            yield _line(name, f"{size}M", *_cells(metrics), _effi(metrics, size), "", "")
+        if paper := next((s["paper"] for s in ours if s["paper"]), None):
+            size = paper["parameters"]
+            yield _line("PathE (paper)", f"{size}M", *_cells(paper), _effi(paper, size), "", "")
+        for summary in ours:
+            yield _ours(summary)
+        yield ""
+
+
+def _rows(table: str, title: str, summaries: list[dict[str, Any]]) -> Iterator[str]:
+    """A table of one kind of experiment, the paper's figures beside ours."""
+    chosen = [s for s in summaries if s["table"] == table]
+    if not chosen:
+        return
+    yield f"\n## {title}\n"
+    yield from _head(("parameters", *COLUMNS.values(), "Effi", "training", "file", "paper"))
+    for summary in chosen:
+        yield _ours(summary) + f" {' / '.join(_cells(summary['paper'])) or '-'} |"
+    yield ""
+
+
+def _inductive(summaries: list[dict[str, Any]]) -> Iterator[str]:
+    """Hits@10 among 50 negatives on unseen entities, a column a pair; then the full ranking."""
+    ours = {s["title"].split(",")[0]: s for s in summaries if s["table"] == "inductive"}
+    if not ours:
+        return
+    yield "\n## Inductive link prediction\n"
+    yield "Hits@10 among 50 negatives a side, entities that training never saw.\n"
+    yield from _head(tuple(PAIRS))
+    for name, values in INDUCTIVE.items():
+        yield _line(name, *(_figure(value) for value in values))
+    found = [judged(ours[pair])["hits_at_10"] if pair in ours else None for pair in PAIRS]
+    yield _line("**PathE (ours)**", *(_spread(f) if f else "-" for f in found))
+    for key, label in (("mrr", "ours, full ranking, MRR"), ("hits_at_10", "Hits@10")):
+        full = [ours[pair]["inference"]["full"][key] if pair in ours else None for pair in PAIRS]
+        yield _line(label, *(_spread(f) if f else "-" for f in full))
+    sizes = [f"{ours[pair]['parameters']:,}" if pair in ours else "-" for pair in PAIRS]
+    yield _line("parameters", *sizes)
+    files = [_link(ours[pair]) if pair in ours else "-" for pair in PAIRS]
+    yield _line("file", *files)
+    yield ""
+
+
+def _ours(summary: dict[str, Any]) -> str:
+    found, counted = judged(summary), summary["parameters"]
+    published = summary["parameters_as_published"]
+    size = f"{counted:,}" + (f" ({published / 1e6:.2f}M)" if published else "")
+    cells = [_marked(summary, key) for key in COLUMNS]
+    effi = f"{found['mrr']['mean'] / (counted / 1e6):.2f}"
+    seconds = f"{summary['train_seconds']:.0f} s"
+    return _line(f"**{summary['title']}**", size, *cells, effi, seconds, _link(summary))
+
+
+def _marked(summary: dict[str, Any], key: str) -> str:
+    """Mean and spread; a mark where the paper's figure is higher."""
+    found, paper = judged(summary), summary["paper"].get(key)
+    if key not in found:
+        return "-"
+    return _spread(found[key]) + (" ▼" if paper and found[key]["mean"] < paper - 5e-4 else "")
+
+
+def _spread(found: dict[str, float]) -> str:
+    return f"{_figure(found['mean'])} ± {_figure(found['std'])}"
+
+
+def _figure(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0")
+
+
+def _cells(metrics: dict[str, float]) -> list[str]:
+    return [_figure(metrics[key]) if key in metrics else "-" for key in COLUMNS]
+
+
+def _effi(metrics: dict[str, float], millions: float) -> str:
+    return f"{metrics['mrr'] / millions:.2f}"
+
+
+def _link(summary: dict[str, Any]) -> str:
+    return f"[json](../results/{summary['name']}.json)"
+
+
+def _head(columns: tuple[str, ...]) -> Iterator[str]:
+    yield _line("", *columns)
+    yield "|" + "---|" * (len(columns) + 1)
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"

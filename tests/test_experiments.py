@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from graphs import toy
+from small import SMALL
+
+from pathe import experiments as lab
+from pathe.artifact import load_model
+from pathe.cli import main
+from pathe.config import Config
+from pathe.errors import ConfigError, UnknownNameError
+from pathe.report import tables, write_report
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = lab.experiment_names(ROOT / "experiments")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_experiment_in_the_repository_can_be_read(name):
+    experiment = lab.read_experiment(name, ROOT / "experiments")
+    assert experiment.config(7).seed == 7
+    first = (ROOT / "experiments" / f"{name}.yaml").read_text().splitlines()[1]
+    assert first == f"# pathe reproduce {name} --data FOLDER"
+    if experiment.preset:
+        assert not experiment.settings or experiment.table == "paths"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    toy().save(tmp_path / "data" / "toy")
+    (tmp_path / "experiments").mkdir()
+    file = {
+        "title": "Toy, ours", "table": "link", "data": "toy", "settings": SMALL | {"max_epochs": 2},
+        "seeds": [0, 5], "paper": {"mrr": 0.9, "hits_at_10": 0.01, "parameters": 0.5},
+        "ships": True,
+    }  # fmt: skip
+    (tmp_path / "experiments" / "toy.yaml").write_text(yaml.safe_dump(file))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(monkeypatch, *args):
+    monkeypatch.setattr(sys, "argv", ["pathe", *map(str, args)])
+    try:
+        main()
+    except SystemExit as stopped:
+        if stopped.code:
+            raise
+
+
+def test_an_experiment_runs_is_summarised_shipped_and_shown(place, monkeypatch, capsys):
+    (place / "page.md").write_text("before\n<!-- tables -->\nold\n<!-- end of tables -->\nafter\n")
+    args = ("reproduce", "toy", "--data", "data", "--models", "models", "--page", "page.md")
+    run(monkeypatch, *args)
+    summary = json.loads((place / "results" / "toy.json").read_text())
+    assert summary["seeds"] == [0, 5]
+    mrrs = [r["mrr"] for r in summary["runs"]]
+    assert mrrs[0] != mrrs[1]
+    assert summary["metrics"]["mrr"]["mean"] == pytest.approx(sum(mrrs) / 2)
+    assert summary["metrics"]["mrr"]["std"] == pytest.approx(abs(mrrs[0] - mrrs[1]) / 2**0.5)
+    assert summary["command"].startswith("pathe reproduce toy")
+    assert summary["config"]["seed"] == 0
+    for key in ("commit", "fingerprint", "protocol", "test_set", "device", "parameters"):
+        assert summary[key]
+    valid = [r["best_valid_mrr"] for r in summary["runs"]]
+    assert summary["best_seed"] == [0, 5][valid.index(max(valid))]
+    shipped = load_model(place / "models" / "toy")
+    assert shipped.config.seed == summary["best_seed"]
+    page = (place / "page.md").read_text()
+    assert page.startswith("before\n<!-- tables -->\n")
+    assert page.endswith("<!-- end of tables -->\nafter\n")
+    assert "old" not in page
+    assert "▼" in page  # the made-up paper has a higher MRR
+    assert page.count("▼") == 1  # but not more hits
+    stamp = (place / "runs" / "toy" / "seed-5" / "result.json").stat().st_mtime_ns
+    capsys.readouterr()
+    run(monkeypatch, *args)  # nothing is done twice
+    assert "seed 5: done already" in capsys.readouterr().err
+    assert (place / "runs" / "toy" / "seed-5" / "result.json").stat().st_mtime_ns == stamp
+    again = json.loads((place / "results" / "toy.json").read_text())
+    assert again == summary
+    assert (place / "page.md").read_text() == page
+
+
+def test_other_settings_do_not_pass_for_done(place, monkeypatch, capsys):
+    run(monkeypatch, "reproduce", "toy", "--data", "data", "--set", "max_epochs=1")
+    with pytest.raises(SystemExit) as stopped:
+        run(monkeypatch, "reproduce", "toy", "--data", "data")
+    assert stopped.value.code == 2
+    assert "done with other settings" in capsys.readouterr().err
+
+
+def test_an_interrupted_seed_goes_on(place, monkeypatch, capsys):
+    run(monkeypatch, "reproduce", "toy", "--data", "data")
+    before = json.loads((place / "results" / "toy.json").read_text())
+    (place / "runs" / "toy" / "seed-5" / "result.json").unlink()
+    capsys.readouterr()
+    run(monkeypatch, "reproduce", "toy", "--data", "data")
+    assert "seed 5: going on with" in capsys.readouterr().err
+    after = json.loads((place / "results" / "toy.json").read_text())
+    assert after["metrics"] == before["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"titel": "x"}, "no key 'titel'.*'title'"),
+        ({"table": "links"}, "table is one of"),
+        ({"settings": {"dimm": 3}}, "no setting 'dimm'"),
+        ({"preset": "paper"}, "no preset 'paper'"),
+    ],
+)
+def test_bad_experiments_are_refused(place, changes, words):
+    path = place / "experiments" / "toy.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | changes))
+    with pytest.raises((ConfigError, UnknownNameError), match=words):
+        lab.read_experiment("toy", place / "experiments")
+
+
+def test_what_is_missing_is_named(place):
+    with pytest.raises(UnknownNameError, match=r"Closest: 'toy'\. All: toy"):
+        lab.read_experiment("toys", place / "experiments")
+    (place / "experiments" / "bare.yaml").write_text("table: link\n")
+    with pytest.raises(ConfigError, match="no title and no data"):
+        lab.read_experiment("bare", place / "experiments")
+    experiment = lab.read_experiment("toy", place / "experiments")
+    with pytest.raises(ConfigError, match="no toy in it"):
+        lab.find_data(experiment, place)
+    with pytest.raises(ConfigError, match="give the folder"):
+        lab.find_data(experiment, None)
+
+
+def test_the_inductive_table_has_a_column_a_pair():
+    def spread(value):
+        return {"mean": value, "std": 0.001}
+
+    summary = {
+        "name": "fb237_v2-link", "title": "FB15k-237 v2, ours", "table": "inductive",
+        "inference": {"sampled:50": {"hits_at_10": spread(0.97)},
+                      "full": {"mrr": spread(0.31), "hits_at_10": spread(0.59)}},
+        "parameters": 1234, "metrics": {},
+    }  # fmt: skip
+    lines = tables([summary]).splitlines()
+    [ours] = [line for line in lines if "(ours)" in line]
+    assert [cell.strip() for cell in ours.split("|")][3] == ".970 ± .001"
+    assert ours.count("| -") == 7
+
+
+def test_a_page_keeps_its_words(tmp_path):
+    (tmp_path / "results").mkdir()
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- tables -->\n<!-- end of tables -->\nb\n")
+    write_report(tmp_path / "results", page)
+    assert page.read_text().startswith("a\n")
+    assert page.read_text().endswith("\nb\n")
+
+
+def test_defaults_are_those_of_the_config():
+    experiment = lab.Experiment("x", "X", "link", "x")
+    assert experiment.config(0) == Config()
