@@ -19,9 +19,9 @@ ORDER = [
     "known_cpu", "known_gpu", "known", "walks_cpu", "walks_gpu", "walks", "paths", "attention_cpu",
     "attention_gpu", "attention", "scores_cpu", "scores_gpu", "scores", "encoder", "aggregators",
     "model", "losses", "negatives", "encoding", "builder", "artifact", "hub", "ranking",
-    "evaluation", "calibration", "evidence", "missing", "predict", "recorded", "training",
-    "analysis", "plots", "callbacks", "runs", "experiments", "report", "tables", "show", "options",
-    "commands_graph", "commands_lab", "commands_model", "commands_use", "cli",
+    "evaluation", "calibration", "evidence", "missing", "vectors", "predict", "recorded",
+    "training", "analysis", "plots", "callbacks", "runs", "experiments", "report", "tables", "show",
+    "options", "commands_graph", "commands_lab", "commands_model", "commands_use", "cli",
 ]  # fmt: skip
 
 

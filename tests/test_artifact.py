@@ -6,10 +6,11 @@ import pytest
 import torch
 import yaml
 
+from pathe import artifact as artifact_module
 from pathe.artifact import Artifact, load_model, save_model
 from pathe.builder import build_model
 from pathe.config import configure
-from pathe.errors import ModelError
+from pathe.errors import ModelError, PatheError
 from pathe.triples import Vocabulary
 
 NAMES = ["born in", "größer als", 'says "hi"', "日本"]
@@ -58,12 +59,31 @@ def test_the_card_is_in_the_hubs_format(folder):
     assert "model-index" not in (folder / "README.md").read_text()
 
 
-def test_saving_again_replaces_the_folder_and_leaves_nothing_behind(folder):
+def test_saving_again_replaces_the_model_and_keeps_other_files(folder):
     artifact = load_model(folder)
-    (folder / "stale.txt").write_text("old")
-    save_model(folder, artifact)
-    assert not (folder / "stale.txt").exists()
+    (folder / "notes.txt").write_text("mine")
+    (folder / "more").mkdir()
+    (folder / "more" / "x").write_text("x")
+    save_model(folder, artifact, {"mrr": 0.25})
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert (folder / "more" / "x").read_text() == "x"
+    assert "mrr | 0.25" in (folder / "README.md").read_text()
     assert [p.name for p in folder.parent.iterdir()] == ["model"]
+
+
+def test_saving_into_a_folder_of_something_else_is_refused(folder, tmp_path):
+    artifact = load_model(folder)
+    other = tmp_path / "docs"
+    other.mkdir()
+    save_model(other, artifact)  # an empty one is fine
+    (other / "config.json").unlink()
+    (other / "thesis.txt").write_text("all of it")
+    with pytest.raises(PatheError, match="new or empty folder"):
+        save_model(other, artifact)
+    assert (other / "thesis.txt").read_text() == "all of it"
+    with pytest.raises(PatheError, match="new or empty folder"):
+        save_model(tmp_path, artifact)  # a run: its model lies in it
+    assert load_model(tmp_path).config == artifact.config
 
 
 def test_a_failed_save_keeps_the_old_model(folder, monkeypatch):
@@ -91,6 +111,13 @@ def change_config(folder, **changes):
     about = json.loads((folder / "config.json").read_text())
     about["config"] |= changes.pop("config", {})
     (folder / "config.json").write_text(json.dumps(about | changes))
+
+
+def sign(folder, **changes):
+    """Changes what config.json says, its digest made to fit."""
+    about = json.loads((folder / "config.json").read_text()) | changes
+    about["sha256"]["config.json"] = artifact_module._digest_settings(about)
+    (folder / "config.json").write_text(json.dumps(about))
 
 
 def rename_a_relation(folder):
@@ -134,6 +161,15 @@ def test_a_folder_of_the_first_format_still_loads(folder):
         (lambda f: change_config(old(f), config={"dim": 16}), "doesn't fit"),
         (lambda f: (old(f) / "relations.json").write_text("[1"), "not valid JSON"),
         (lambda f: (old(f) / "relations.json").write_text('["a"]'), "expected 4 names"),
+        (lambda f: (old(f) / "relations.json").write_text("[1, 2, 3, 4]"), "each once"),
+        (lambda f: (old(f) / "relations.json").write_text('["a", "a", "b", "c"]'), "each once"),
+        (lambda f: (old(f) / "relations.json").write_text('["b", "a", "c", "d"]'), "in order"),
+        (lambda f: (old(f) / "relations.json").write_text(r'["a", "b", "c", "\ud800"]'), "names"),
+        (lambda f: (old(f) / "relations.json").write_text("[" * 100_000), "not valid JSON"),
+        (lambda f: change_config(old(f), sha256=None), "no digest"),
+        (lambda f: sign(f, temperatures={"link": 0}), "above 0"),
+        (lambda f: sign(f, temperatures={"link": "hot"}), "above 0"),
+        (lambda f: sign(f, temperatures=None), "above 0"),
     ],
 )
 def test_a_spoilt_folder_is_refused_in_words(folder, spoil, words):

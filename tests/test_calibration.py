@@ -33,6 +33,13 @@ def test_a_planted_temperature_is_found(temperature):
     assert calibration_error(scored, 4 * found) > 0.05
 
 
+def test_perfect_answers_do_not_make_certainty():
+    scores = torch.tensor([[2.0, 0.0, -1.0]] * 50)
+    found = fit([(scores, torch.zeros(50, dtype=torch.long))])
+    assert 0.2 < found < 1
+    assert float((scores[0] / found).softmax(0)[0]) < 0.9999
+
+
 def test_error_of_hand_made_probabilities():
     log = torch.tensor([[0.75, 0.25], [0.75, 0.25], [0.75, 0.25], [0.75, 0.25]]).log()
     right = [(log, torch.tensor([0, 0, 0, 1]))]
@@ -78,8 +85,10 @@ def test_without_validation_triples_there_is_none():
 def test_large_splits_are_sampled(monkeypatch):
     kg = toy()
     monkeypatch.setattr(calibration, "QUERIES", 5)
+    monkeypatch.setattr(calibration, "FEWEST", 3)
     assert calibrate(artifact_of(kg), kg)[1]["link"]["queries"] == 10
     monkeypatch.setattr(calibration, "BYTES", 1)
+    monkeypatch.setattr(calibration, "FEWEST", 1)
     assert calibrate(artifact_of(kg), kg)[1]["link"]["queries"] == 2
 
 

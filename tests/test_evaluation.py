@@ -171,3 +171,11 @@ def test_an_inference_graph_is_described_by_its_train_split_and_filtered_by_all(
     assert graphs
     assert filters == [{tuple(r) for s in (other.train, other.valid, other.test)
                         for r in s.tolist()}]  # fmt: skip
+
+
+def test_a_graph_with_some_of_the_models_relations_is_evaluated():
+    kg = toy()
+    artifact, _, _ = parts(kg)
+    some = knowledge_graph([r for r in kg.train.tolist() if r[1] < 2], [], [(3, 1, 2)])
+    assert some.n_relations == 2
+    assert evaluate(artifact, some)["n_triples"] == 1

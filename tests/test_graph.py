@@ -9,6 +9,7 @@ from graphs import graph_of, sorted_triples, triple_lists
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pathe import graph as graphs
 from pathe.graph import (
     build_graph,
     expand,
@@ -91,8 +92,9 @@ def test_triples_that_would_corrupt_the_graph_are_refused(rows, words):
 
 
 @settings(max_examples=80, deadline=None)
-@given(triple_lists(), st.integers(0, 10**6))
-def test_extending_equals_building_from_all(given_graph, seed):
+@given(triple_lists(), st.integers(0, 10**6), st.sampled_from([3, 300]))
+def test_extending_equals_building_from_all(given_graph, seed, few):
+    graphs.FEW = few  # one by one, or all at once
     rows, n_entities, n_relations = given_graph
     chance = random.Random(seed)
     old = [row for row in rows if chance.random() < 0.6]
@@ -120,6 +122,7 @@ def test_known_answers_are_those_in_the_list(given_graph):
     assert holds(graph, asked).tolist() == [row in set(rows) for row in every]
     beyond = torch.tensor([[n_entities, 0, 0], [0, 0, n_entities]])
     assert not holds(graph, beyond).any()
+    assert holds(graph, asked[:50]).tolist() == [row in set(rows) for row in every[:50]]
     for place, part in enumerate(("head", "relation", "tail")):
         found = {(i, a) for i, a in zip(*known_answers(graph, asked, part), strict=True)}
         found = {(int(i), int(a)) for i, a in found}

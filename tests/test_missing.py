@@ -14,7 +14,7 @@ from pathe.missing import most_plausible
 def plain(p, kg, relations=None):
     """Every absent triple of a relation's heads and tails with its plausibility, by brute force."""
     with torch.no_grad():
-        z = p.vectors
+        z = p.vectors.all
     facts = {tuple(row) for row in torch.cat([kg.train, kg.valid, kg.test]).tolist()}
     warmth = p.artifact.temperatures["link"]
     found = {}
@@ -81,7 +81,7 @@ def test_memory_is_bounded_by_the_rows_and_they_change_nothing():
         return scores
 
     p.model.candidate_scores = spy  # type: ignore[method-assign]
-    z = p.vectors
+    z = p.vectors.all
     results = []
     seen: list[tuple[int, int]] = []
     for rows in (1, 7, 1000):
@@ -98,3 +98,26 @@ def test_memory_is_bounded_by_the_rows_and_they_change_nothing():
         assert torch.equal(triples, results[0][0])
         assert torch.allclose(scores, results[0][1], atol=1e-5)
         assert torch.allclose(plausible, results[0][2], atol=1e-6)
+
+
+def test_where_every_answer_is_known_there_is_none_to_find():
+    """Every entity is a known head of (r0, e0): that question has no open answer at all."""
+    rows = [(i, 0, 0) for i in range(6)] + [(i, 1, (i + 1) % 6) for i in range(5)]
+    kg = knowledge_graph([*rows, (0, 0, 3), (2, 0, 4)])
+    p = predictor(kg)
+    facts = {(kg.entities[h], kg.relations[r], kg.entities[t]) for h, r, t in kg.train.tolist()}
+    found = list(p.missing(50))
+    assert found
+    assert not any((m.head, m.relation, m.tail) in facts for m in found)
+    assert all(0 < m.plausibility <= 1 for m in found)
+    assert len(list(p.missing(5, relations="r0"))) == 5
+
+
+def test_it_looks_at_the_graph_as_it_is_now():
+    kg = toy()
+    p = predictor(kg)
+    p.warm()
+    p.add([("e0001", "r1", "e0030"), ("new", "r0", "e0040")])
+    found = list(p.missing(30))
+    p.refresh()
+    assert found == list(p.missing(30))

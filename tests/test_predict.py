@@ -8,7 +8,7 @@ import torch
 from graphs import knowledge_graph, toy
 from torch import nn
 
-from pathe import predict
+from pathe import predict, vectors
 from pathe.artifact import Artifact
 from pathe.builder import build_describer, build_model
 from pathe.config import configure
@@ -123,7 +123,7 @@ def test_ranks_of_triples_are_those_of_evaluation():
     kg = toy()
     p = predictor(kg)
     known = index_triples(torch.cat([kg.train, kg.valid, kg.test]), kg.n_entities, kg.n_relations)
-    report = evaluate_links(p.model, p.describe, kg.test, known, seed=p.seed)
+    report = evaluate_links(p.model, p.vectors.describe, kg.test, known, seed=p.seed)
     triples = [(kg.entities[h], kg.relations[r], kg.entities[t]) for h, r, t in kg.test.tolist()]
     judged = p.score(iter(triples))
     assert [(j.head, j.relation, j.tail) for j in judged] == triples
@@ -151,13 +151,13 @@ def test_a_model_of_relations_judges_the_relation():
 
 def test_entities_are_encoded_once_and_a_question_about_two_encodes_two(monkeypatch):
     counts = []
-    real = predict.encode
+    real = vectors.encode
 
     def spy(model, describe, entities, **more):
         counts.append(len(entities))
         return real(model, describe, entities, **more)
 
-    monkeypatch.setattr(predict, "encode", spy)
+    monkeypatch.setattr(vectors, "encode", spy)
     p = predictor()
     p.relations("e0001", "e0002")
     assert counts == [2]
@@ -183,6 +183,11 @@ def test_entities_are_encoded_once_and_a_question_about_two_encodes_two(monkeypa
         (lambda p: list(p.missing(3, relations=["nope"])), "unknown relation 'nope'"),
         (lambda p: p.tails("e0001", "r1", 0), "k must be at least 1"),
         (lambda p: next(p.missing(0)), "k must be at least 1"),
+        (lambda p: p.similar("e0001", -1), "k must be at least 1"),
+        (lambda p: p.tails(5, "r1"), "is text; got 5"),
+        (lambda p: p.tails("\udcff", "r1"), "unknown entity"),
+        (lambda p: next(p.answer([("e0001", None)])), "Give two of"),
+        (lambda p: p.tails("e0001", "next"), "makes 'next' '\\^r0': ask with that"),
         (lambda p: next(p.answer([("e0001", None, None)])), "Give two of"),
         (lambda p: next(p.answer([("e0001", "r1", "e0002")])), "Give two of"),
         (lambda p: p.score([("e0001", "r1")]), "three names"),
@@ -191,11 +196,104 @@ def test_entities_are_encoded_once_and_a_question_about_two_encodes_two(monkeypa
     ],
 )
 def test_what_is_wrong_is_said(ask, words):
-    p = predictor()
+    kg = toy()
+    p = Predictor(artifact_of(kg), kg, relation_map={"next": "^r0"})
     with pytest.raises((UnknownNameError, ConfigError, DataError), match=words.replace("?", r"\?")):
         ask(p)
     assert "new" not in p.entity_names  # and nothing has changed
     assert p.graph.n_triples == len(toy().train)
+
+
+def test_settings_of_a_predictor_are_checked():
+    kg = toy()
+    with pytest.raises(ConfigError, match="n_paths"):
+        Predictor(artifact_of(kg), kg, n_paths=-1)
+    assert Predictor(artifact_of(kg), kg, device="auto").tails("e0001", "r1")
+
+
+@pytest.mark.parametrize("part", ["head", "relation", "tail"])
+def test_a_triple_is_judged_as_the_answer_that_it_is(part):
+    """Score, rank and probability of an answer, of the triple, and of its explanation agree."""
+    kg = toy()
+    p = predictor(kg)
+    question = {"head": (None, "r2", "e0007"), "relation": ("e0003", None, "e0050"),
+                "tail": ("e0005", "r1", None)}[part]  # fmt: skip
+    for answer in next(p.answer([question], 5)):
+        triple = tuple(answer.name if name is None else name for name in question)
+        [judged] = p.score([triple], part)
+        why = p.explain(*triple, part)
+        for found in (judged, why):
+            assert found.rank == answer.rank
+            assert found.score == pytest.approx(answer.score, abs=1e-5)
+            assert found.probability == pytest.approx(answer.probability, abs=1e-5)
+
+
+def test_equal_scores_share_the_middle_place():
+    kg = knowledge_graph([(0, 0, 1)], [], [(0, 0, 9)])  # 2 to 9 are all alike
+    p = predictor(kg, task="link")
+    [judged] = p.score([("e0000", "r0", "e0009")])
+    better = sum(a.score > judged.score + 1e-6 for a in p.tails("e0000", "r0", 20))
+    assert judged.rank == 1 + better + 3  # among the eight, 1 + 7 / 2 in the middle
+
+
+def test_what_is_named_is_up_to_date_in_either_place():
+    kg, grown = toy(), enlarged()
+    p, fresh = predictor(kg), predictor(grown)
+    p.warm()
+    p.add(NEW)
+    triple = ("e0050", "r0", "e0041")
+    assert p.score([triple])[0].score == pytest.approx(fresh.score([triple])[0].score, abs=1e-6)
+
+
+def test_many_facts_at_once_are_put_in_as_few_are():
+    kg = toy()
+    facts = [(f"n{i}", f"r{i % 3}", f"e{i % 60:04}") for i in range(400)]
+    at_once, in_parts = predictor(kg), predictor(kg)
+    assert at_once.add(facts) == 400
+    assert sum(in_parts.add(facts[i : i + 100]) for i in range(0, 400, 100)) == 400
+    for part in ("outgoing", "incoming"):
+        for name in ("offsets_E1", "neighbours_M", "relations_M", "triples_M"):
+            ours, theirs = (getattr(getattr(p.graph, part), name) for p in (at_once, in_parts))
+            assert torch.equal(ours, theirs)
+    assert at_once.add(facts) == 0
+
+
+def test_adding_keeps_no_gradients():
+    p = predictor()
+    p.tails("e0001", "r1")
+    p.add([("new", "r0", "e0003")])
+    assert not p.vectors.candidates("tail").requires_grad
+
+
+def test_a_model_is_not_moved_under_another_user():
+    from pathe.model import on_device
+
+    model = artifact_of(toy()).model
+    assert on_device(model, "cpu") is model
+    moved = on_device(model, "meta")
+    assert moved is not model
+    assert model.relations.weight.device.type == "cpu"
+
+
+def test_one_name_alone_is_taken_as_a_list_of_one():
+    p = predictor()
+    assert p.embed("e0007").shape == (1, 8)
+    assert {m.relation for m in p.missing(5, relations="r1")} == {"r1"}
+
+
+def test_a_graph_of_triples_in_memory():
+    from pathe.datasets import KnowledgeGraph
+
+    kg = KnowledgeGraph.from_triples([("b", "r0", "a"), ("a", "r1", "c"), ("b", "r0", "a")],
+                                     test=[("c", "r0", "b")])  # fmt: skip
+    assert (kg.n_entities, kg.n_relations, kg.report.duplicates) == (3, 2, 1)
+    assert kg.train.tolist() == [[0, 1, 2], [1, 0, 0]]
+    assert kg.test.tolist() == [[2, 0, 1]]
+    assert Predictor(artifact_of(kg, task="link"), kg).tails("a", "r0")
+    with pytest.raises(DataError, match="train, triple 2: expected three names"):
+        KnowledgeGraph.from_triples([("a", "r", "b"), ("a", "", "b")])
+    with pytest.raises(DataError, match="triple 1: the relation 'x'"):
+        KnowledgeGraph.from_triples([("a", "r", "b")], [("a", "x", "b")])
 
 
 def test_a_graph_without_training_triples_is_refused():
@@ -272,13 +370,13 @@ def test_adding_encodes_only_what_is_named(monkeypatch):
     p.tails("e0001", "r1")
     p.heads("r1", "e0001")
     counts = []
-    real = predict.encode
+    real = vectors.encode
 
     def spy(model, describe, entities, **more):
         counts.append(len(entities))
         return real(model, describe, entities, **more)
 
-    monkeypatch.setattr(predict, "encode", spy)
+    monkeypatch.setattr(vectors, "encode", spy)
     p.add([("new one", "r0", "e0003"), ("new one", "r1", "e0004")])
     assert counts == [3]
     p.tails("new one", "r2")

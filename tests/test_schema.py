@@ -4,7 +4,7 @@ import pytest
 from folders import folder_of, rows_of
 
 from pathe.datasets import KnowledgeGraph
-from pathe.errors import DataError, UnknownNameError
+from pathe.errors import ConfigError, DataError, UnknownNameError
 from pathe.schema import align, coverage, read_relation_map
 from pathe.triples import Vocabulary
 
@@ -78,21 +78,46 @@ def test_a_name_that_begins_with_the_mark_is_itself_if_the_model_has_it(tmp_path
     assert rows_of(found, "train") == {("a", "^q", "b")}
 
 
-def test_a_pair_is_aligned_with_its_inference_graph(tmp_path):
+def test_an_inference_graph_beside_it_does_not_matter(tmp_path):
     rows = [("a", "likes", "b"), ("b", "likes", "c")]
-    folder_of(tmp_path / "g_ind", train=[("u", "likes", "v"), ("u", "odd", "v")],
-              valid=[("u", "likes", "v")], test=[("v", "likes", "u")])  # fmt: skip
+    folder_of(tmp_path / "g_ind", train=[("u", "odd", "v")], valid=[("u", "odd", "v")],
+              test=[("v", "odd", "u")])  # fmt: skip
     pair = folder_of(tmp_path / "g", train=rows, valid=rows[:1], test=rows[1:])
     kg = KnowledgeGraph.read(pair, every_relation=True)
-    found = align(kg, MODEL, unknown="drop")
-    assert rows_of(found.inference, "train") == {("u", "likes", "v")}
-    with pytest.raises(DataError, match="'odd'"):
-        align(kg, MODEL)
+    assert align(kg, MODEL).inference is None
+
+
+def test_a_map_gives_nothing_of_the_test_set_away(tmp_path):
+    folder = folder_of(
+        tmp_path / "g", train=[("a", "hasCapital", "b"), ("c", "likes", "a")],
+        valid=[("b", "capital of", "a"), ("a", "likes", "b")],
+        test=[("b", "capital of", "a"), ("a", "likes", "b"), ("c", "likes", "b")],
+    )  # fmt: skip
+    kg = KnowledgeGraph.read(folder, every_relation=True)
+    found = align(kg, MODEL, {"hasCapital": "^capital of"})
+    assert rows_of(found, "train") == {("b", "capital of", "a"), ("c", "likes", "a")}
+    assert rows_of(found, "valid") == {("a", "likes", "b")}
+    assert rows_of(found, "test") == {("c", "likes", "b")}
+    assert found.report.duplicates == 3
+
+
+def test_a_misspelt_name_in_a_map_is_told(kg):
+    found = align(kg, MODEL, {"hasCapitl": "likes", "hasCapital": "^capital of"}, "drop")
+    assert found.report.notes == ["not in the graph, though the relation map names it: 'hasCapitl'"]
+    with pytest.raises(ConfigError, match="raise or drop; got 'skip'"):
+        align(kg, MODEL, unknown="skip")
 
 
 def test_maps_are_read_from_tsv_and_csv(tmp_path):
     (tmp_path / "m.tsv").write_text("has, capital\t^capital of\n\nb\tlikes\nb\tlikes\n")
     assert read_relation_map(tmp_path / "m.tsv") == {"has, capital": "^capital of", "b": "likes"}
+    (tmp_path / "q.tsv").write_text('"opens\tlikes\nb\u2028c\tlikes\n')
+    assert read_relation_map(tmp_path / "q.tsv") == {'"opens': "likes", "b\u2028c": "likes"}
+    (tmp_path / "m.CSV").write_text('"has, capital",likes\n')
+    assert read_relation_map(tmp_path / "m.CSV") == {"has, capital": "likes"}
+    (tmp_path / "bad.csv").write_text('"a,b\n')
+    with pytest.raises(DataError, match="can't be read"):
+        read_relation_map(tmp_path / "bad.csv")
     (tmp_path / "m.csv").write_text('\ufeff"has, capital",^capital of\nb,likes\n')
     assert read_relation_map(tmp_path / "m.csv") == {"has, capital": "^capital of", "b": "likes"}
 

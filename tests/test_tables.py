@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 
 import numpy as np
@@ -12,7 +13,7 @@ from pathe.tables import read_questions, row_writer, write_vectors
 COLUMNS = {"head": str, "rank": int, "score": float, "known": bool}
 ROWS = [
     {"head": 'say "hi", you', "rank": 1, "score": 0.5, "known": False},
-    {"head": "größer\tals", "rank": 2, "score": -1.25, "known": True},
+    {"head": "größer als", "rank": 2, "score": -1.25, "known": True},
 ]
 
 
@@ -55,15 +56,30 @@ def test_rows_are_written_in_every_format(tmp_path):
             assert pq.read_table(path).to_pylist() == ROWS
         elif suffix == ".jsonl":
             assert [json.loads(line) for line in path.read_text().splitlines()] == ROWS
-        else:
-            import csv
-
-            dialect = "excel" if suffix == ".csv" else "excel-tab"
-            found = list(csv.DictReader(path.open(newline=""), dialect=dialect))
+        elif suffix == ".csv":
+            found = list(csv.DictReader(path.open(newline="")))
             assert [row["head"] for row in found] == [row["head"] for row in ROWS]
-            assert [float(row["score"]) for row in found] == [0.5, -1.25]
+        else:  # as names are read: no quotes
+            assert path.read_text().splitlines() == [
+                "head\trank\tscore\tknown",
+                'say "hi", you\t1\t0.5\tFalse',
+                "größer als\t2\t-1.25\tTrue",
+            ]
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         "rows.csv", "rows.jsonl", "rows.parquet", "rows.tsv"]  # fmt: skip
+
+
+def test_a_tab_in_a_name_has_no_place_in_tab_separated_rows(tmp_path):
+    rows = [ROWS[0] | {"head": "a\tb"}]
+
+    def write_to(name):
+        with row_writer(tmp_path / name, COLUMNS) as write:
+            write(rows)
+
+    with pytest.raises(DataError, match=r"tab or a line end.*\.jsonl"):
+        write_to("rows.tsv")
+    write_to("rows.csv")
+    assert [p.name for p in tmp_path.iterdir()] == ["rows.csv"]
 
 
 def test_a_failure_keeps_the_old_file(tmp_path):

@@ -29,9 +29,9 @@ class Answer:
 
 @dataclass(frozen=True)
 class Judged:
-    """A triple with its score, and its tail's place and probability among all tails.
+    """A triple with its score, and the place and probability of one part of it among all answers.
 
-    Known tails other than this one don't compete. A model of relations judges the relation.
+    Other known answers don't compete. Among equal scores the place is in the middle.
     """
 
     head: str
@@ -66,7 +66,10 @@ class Missing:
 
 @dataclass(frozen=True)
 class PathEvidence:
-    """One path of the head or the tail: `effect` is what the score loses without it."""
+    """One path of the head or the tail: `effect` is what the score loses without it.
+
+    So it counts against the entity's other paths: a path that says what they all say has none.
+    """
 
     of: Literal["head", "tail"]
     steps: list[Fact]  # (head, relation, tail) names in reading order; none: the entity by itself
@@ -84,6 +87,7 @@ class Explanation:
     score: float
     probability: float
     rank: int
+    alone: float  # the score without any path: of both entities' relational contexts
     paths: list[PathEvidence]
 
     def as_dict(self) -> dict[str, Any]:
@@ -97,7 +101,7 @@ class Explanation:
         """The triple, and the n paths that moved its score most, a line each."""
         lines = [
             f"{self.head} -{self.relation}-> {self.tail}: score {self.score:.2f}, rank "
-            f"{self.rank:,}, probability {self.probability:.1%}"
+            f"{self.rank:,}, probability {self.probability:.1%}; {self.alone:.2f} without any path"
         ]
         for path in self.paths[:n]:
             steps = near(path.steps, self.focus(path))
@@ -117,8 +121,8 @@ def near(steps: list[Fact], focus: str, hops: int = 2) -> list[Fact]:
 
 def open_part(question: Question) -> Part:
     """The part that a question leaves open."""
-    asked = [part for part, name in zip(PARTS, question, strict=True) if name is None]
-    if len(asked) != 1:
+    asked = [part for part, name in zip(PARTS, question, strict=False) if name is None]
+    if len(question) != 3 or len(asked) != 1:
         raise ConfigError("Give two of head, relation and tail; the third is what is asked for.")
     return asked[0]
 

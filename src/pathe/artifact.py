@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +21,13 @@ from safetensors.torch import save as save_tensors
 from pathe.builder import build_model
 from pathe.config import Config, configure
 from pathe.errors import ModelError
+from pathe.files import check_new_folder
 from pathe.model import PathE, count_parameters
 from pathe.triples import Vocabulary
 
 FORMAT = 2  # of the folder; raised when its meaning changes
 WEIGHTS, CONFIG, RELATIONS, CARD = "model.safetensors", "config.json", "relations.json", "README.md"
+FILES = (WEIGHTS, CONFIG, RELATIONS, CARD)
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,10 @@ class Artifact:
 
 
 def save_model(folder: Path | str, artifact: Artifact, facts: dict[str, Any] | None = None) -> None:
-    """Writes the folder aside and puts it in place whole; `facts` go into the card."""
+    """Writes the folder aside and puts it in place whole; `facts` go into the card.
+
+    An older model there is replaced, other files beside it stay; any other folder is refused.
+    """
     weights = save_tensors({k: v.contiguous() for k, v in artifact.model.state_dict().items()})
     names = json.dumps(list(artifact.relations), ensure_ascii=False, indent=0) + "\n"
     about: dict[str, Any] = {
@@ -56,6 +64,8 @@ def save_model(folder: Path | str, artifact: Artifact, facts: dict[str, Any] | N
     }
     about["sha256"][CONFIG] = _digest_settings(about)
     folder = Path(folder)
+    if folder.exists() and not (folder / CONFIG).is_file():
+        check_new_folder(folder)  # what is in it, such as a run, is not ours to replace
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as aside:
         built = Path(aside) / "new"
@@ -66,6 +76,10 @@ def save_model(folder: Path | str, artifact: Artifact, facts: dict[str, Any] | N
         (built / CARD).write_text(_card(about, facts or {}), encoding="utf-8")
         old = Path(aside) / "old"
         if folder.exists():
+            for other in folder.iterdir():
+                if other.name not in FILES:
+                    copy = shutil.copytree if other.is_dir() else shutil.copy2
+                    copy(other, built / other.name)
             folder.rename(old)
         try:
             built.rename(folder)
@@ -96,8 +110,8 @@ def load_model(folder: str | Path) -> Artifact:
     names = _read_json(folder / RELATIONS, digests[RELATIONS])
     if not isinstance(names, list) or len(names) != about.get("n_relations"):
         raise ModelError(f"{folder / RELATIONS}: expected {about.get('n_relations')} names.")
-    if names != sorted(names, key=str.encode):
-        raise ModelError(f"{folder / RELATIONS}: names are not in order; the file was altered.")
+    if not _are_names(names):
+        raise ModelError(f"{folder / RELATIONS}: not names in order, each once: altered.")
     config = configure(settings=about["config"], source=str(folder / CONFIG))
     model = build_model(config, len(names))
     raw = _read(folder / WEIGHTS, digests[WEIGHTS])
@@ -112,6 +126,21 @@ def load_model(folder: str | Path) -> Artifact:
     return Artifact(model.eval(), config, relations, about["temperatures"])
 
 
+def _are_names(names: list[Any]) -> bool:
+    """Text that can be written, sorted as a vocabulary is, none of it twice."""
+    try:
+        raw = [name.encode() for name in names]
+    except (AttributeError, UnicodeEncodeError):
+        return False
+    return all(a < b for a, b in pairwise(raw))
+
+
+def _are_temperatures(found: Any) -> bool:
+    return isinstance(found, dict) and all(
+        isinstance(t, float | int) and math.isfinite(t) and t > 0 for t in found.values()
+    )
+
+
 def _read_about(path: Path) -> dict[str, Any]:
     """What a model folder says of itself, brought to the present format."""
     about = _read_json(path)
@@ -119,7 +148,9 @@ def _read_about(path: Path) -> dict[str, Any]:
         raise ModelError(f"{path}: not written by PathE.")
     match about.get("format"):
         case 1:  # had no temperatures, and a digest of the weights alone
-            old = {WEIGHTS: about.get("sha256"), RELATIONS: None}
+            if not isinstance(about.get("sha256"), str):
+                raise ModelError(f"{path}: no digest of the weights in it: altered.")
+            old = {WEIGHTS: about["sha256"], RELATIONS: None}
             return about | {"temperatures": {}, "sha256": old}
         case 2:
             digests = about.get("sha256")
@@ -127,6 +158,8 @@ def _read_about(path: Path) -> dict[str, Any]:
                 raise ModelError(f"{path}: no digests in it: truncated or altered.")
             if digests[CONFIG] != _digest_settings(about):
                 raise ModelError(f"{path}: not the settings that were saved: altered.")
+            if not _are_temperatures(about.get("temperatures")):
+                raise ModelError(f"{path}: temperatures are numbers above 0; altered.")
             return about
         case None:
             raise ModelError(f"{path}: not written by PathE.")
@@ -160,7 +193,7 @@ def _read(path: Path, sha256: str | None) -> bytes:
 def _read_json(path: Path, sha256: str | None = None) -> Any:
     try:
         return json.loads(_read(path, sha256))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not valid JSON ({error}): truncated or altered.") from None
 
 

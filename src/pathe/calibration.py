@@ -6,6 +6,7 @@ likely it is, given that one of them is what is missing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,12 +20,15 @@ from pathe.encoding import Describer, encode
 from pathe.evaluation import SIDES, rows_at_once, seen_mask
 from pathe.graph import build_graph
 from pathe.known import KnownTriples, index_triples
-from pathe.model import PathE
+from pathe.machine import free_memory
+from pathe.model import PathE, on_device
 from pathe.randomness import keyed
 
 QUERIES = 1000  # triples at most, of each task
 BYTES = 256 << 20  # of scores held for the fit
+FEWEST = 100  # triples, though they take more memory than that
 ROUNDS = 16  # of halving the interval, in logarithms
+PRIOR = 0.7  # standard deviation of the temperature's logarithm before anything is seen
 LOWEST, HIGHEST = 1e-2, 1e2
 BINS = 10
 Scored = tuple[Tensor, Tensor]  # scores_BC, -inf where an answer is known; the true column_B
@@ -54,14 +58,16 @@ def calibrate(
 
 
 def fit(scored: list[Scored]) -> float:
-    """The temperature of the least negative log-likelihood.
+    """The temperature of the least negative log-likelihood, less a pull towards 1.
 
-    That is convex in 1 / temperature, so its slope is searched for zero by halving.
+    The pull (a normal prior on its logarithm) matters only where there are few answers, or where
+    all are right: no finite temperature would be the best. The slope is searched for zero by
+    halving.
     """
     low, high = 1 / HIGHEST, 1 / LOWEST
     for _ in range(ROUNDS):
         beta = (low * high) ** 0.5
-        if _slope(scored, beta) > 0:
+        if _slope(scored, beta) + math.log(beta) / (PRIOR**2 * beta) > 0:
             high = beta
         else:
             low = beta
@@ -114,7 +120,7 @@ def _scored(
     artifact: Artifact, kg: KnowledgeGraph, split: str, task: str, device: torch.device | str
 ) -> Iterator[Scored]:
     """Filtered scores of a sample of a split's questions, a chunk at a time."""
-    config, model = artifact.config, artifact.model.to(device)
+    config, model = artifact.config, on_device(artifact.model, device)
     graph = build_graph(kg.train, kg.n_entities, kg.n_relations).to(device)
     degrees_E = graph.outgoing.degrees_E + graph.incoming.degrees_E
     triples_M3 = getattr(kg, split)
@@ -126,7 +132,8 @@ def _scored(
     seed = derived_seed(config.seed, TEST)
     chance_M = keyed(seed, torch.arange(len(triples_M3), device=triples_M3.device))
     answers = kg.n_relations if task == "relation" else 2 * kg.n_entities
-    most = max(min(QUERIES, BYTES // (4 * answers)), 1)
+    spare = free_memory(torch.device(device)) // 4
+    most = max(min(QUERIES, BYTES // (4 * answers)), min(FEWEST, spare // (4 * answers)), 1)
     triples_M3 = triples_M3[chance_M.argsort()[:most]]
     describe = build_describer(config, graph, config.eval_paths)
     yield from _questions(model, describe, triples_M3, known, task, seed)

@@ -242,3 +242,14 @@ def used_names(column: Any) -> Any:
     used, indices = np.unique(indices, return_inverse=True)
     names = column.dictionary.take(pa.array(used))
     return pa.DictionaryArray.from_arrays(pa.array(indices.astype(np.int32)), names)
+
+
+def named_table(rows: list[tuple[str, str, str]], where: str) -> Any:
+    """(head, relation, tail) names in memory as dictionary columns."""
+    for i, row in enumerate(rows, 1):
+        if len(row) != 3 or not all(isinstance(name, str) and name for name in row):
+            raise DataError(
+                f"{where}, triple {i}: expected three names, head, relation and tail; got {row!r}."
+            )
+    columns = [pa.array([row[k] for row in rows], pa.large_string()) for k in range(3)]
+    return pa.table([column.dictionary_encode() for column in columns], names=list(ROLES))

@@ -100,12 +100,13 @@ def predict(
         check_picture(plot)
     p = _open(read, model, data, device)
     asks = None in given
+    asked = open_part(given) if asks else None
     with err.status("describing entities ..."):
         found = next(p.answer([given], k, filter_known=not known)) if asks else []
         facts = [fill(given, a.name) for a in found] if asks else [fill(given, "")]
         judged = [] if asks else p.score(facts)
         wanted = facts if explain else facts[:1] if plot else []
-        reasons = [p.explain(*fact) for fact in wanted]
+        reasons = [p.explain(*fact, asked) for fact in wanted]
     if plot and reasons:
         from pathe.plots import plot_evidence
 
@@ -216,8 +217,8 @@ def missing(
 ) -> None:
     """List the most plausible triples that the graph lacks, best first.
 
-    Every head and tail that a relation has in the graph is tried with every other. Memory stays
-    bounded however large the graph is.
+    Every head and tail that a relation has in the graph is tried with every other, a chunk at a
+    time.
     """
     from pathe.tables import check_rows_file
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -19,6 +19,7 @@ from pathe.columns import (
     ROLES,
     check_fractions,
     existing_path,
+    named_table,
     used_names,
 )
 from pathe.errors import DataError
@@ -119,6 +120,22 @@ class KnowledgeGraph:
         parts = split_triples(graph.train, split, seed, not allow_unseen)
         return replace(graph, train=parts[0], valid=parts[1], test=parts[2])
 
+    @classmethod
+    def from_triples(
+        cls,
+        train: Iterable[tuple[str, str, str]],
+        valid: Iterable[tuple[str, str, str]] = (),
+        test: Iterable[tuple[str, str, str]] = (),
+        name: str = "graph",
+    ) -> KnowledgeGraph:
+        """A graph of (head, relation, tail) names in memory."""
+        report = ReadReport()
+        sources = [
+            _Source(split, f"{name} {split}", named_table(list(rows), f"{name} {split}"), _triple)
+            for split, rows in zip(SPLITS, (train, valid, test), strict=True)
+        ]
+        return _build(name, sources, None, ReadOptions(), report)
+
     def save(self, folder: Path | str, suffix: str = ".txt") -> dict[Path, KnowledgeGraph]:
         """Write the splits to a new or empty folder, whole or not at all; gives what went where.
 
@@ -165,6 +182,10 @@ class _Source(NamedTuple):
     where: str
     table: Any
     locate: Callable[[int], str]
+
+
+def _triple(row: int) -> str:
+    return f", triple {row + 1}"
 
 
 def _build(

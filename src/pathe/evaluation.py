@@ -12,13 +12,14 @@ from pathe.artifact import Artifact
 from pathe.builder import TEST, build_describer, derived_seed, paper_count
 from pathe.datasets import KnowledgeGraph
 from pathe.encoding import Describer, Progress, encode
-from pathe.errors import ConfigError, DataError, ModelError
+from pathe.errors import ConfigError, DataError
 from pathe.graph import build_graph
 from pathe.known import KnownTriples, Lists, Side, index_triples
 from pathe.machine import free_memory
-from pathe.model import PathE, count_parameters
+from pathe.model import PathE, count_parameters, on_device
 from pathe.negatives import corrupt
 from pathe.ranking import Ranks, join, metrics, rank
+from pathe.schema import align
 from pathe.twins import ONE_AT_A_TIME, twin
 
 SIDES: tuple[Side, Side] = ("tail", "head")
@@ -48,10 +49,7 @@ def evaluate(
     if n_negatives >= kg.n_entities:  # fewer are there: all of them, none twice
         n_negatives, protocol = 0, "full"
     task = check_task(config.task, task)
-    if kg.relations != artifact.relations:
-        raise ModelError(
-            "The graph's relations are not the model's: read it with the model's relations."
-        )
+    kg = align(kg, artifact.relations)
     device = torch.device(device)
     graph = build_graph(kg.train, kg.n_entities, kg.n_relations).to(device)
     triples_M3 = getattr(kg, split)
@@ -64,7 +62,7 @@ def evaluate(
     seed = derived_seed(config.seed, TEST) if seed is None else seed
     describe = build_describer(config, graph, n_paths or config.eval_paths)
     settings: dict[str, Any] = {"seed": seed, "names": list(kg.relations), "progress": progress}
-    parts = (artifact.model.to(device), describe, triples_M3.to(device), known.to(device))
+    parts = (on_device(artifact.model, device), describe, triples_M3.to(device), known.to(device))
     if task == "relation":
         report = evaluate_relations(*parts, **settings)
     else:

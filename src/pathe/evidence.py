@@ -1,8 +1,9 @@
-"""Why a score is what it is: the paths of head and tail, each left out in turn and scored again."""
+"""Why a score is what it is: the paths of head and tail, left out and scored again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,48 +11,56 @@ from torch import Tensor
 from pathe.encoding import Describer
 from pathe.known import Side
 from pathe.model import EntityBatch, PathE
-from pathe.paths import Paths, path_steps
+from pathe.paths import path_steps
 
 Ids = tuple[int, int, int]
-Effect = tuple[Side, list[Ids], int, float]  # whose path, its steps, how often drawn, effect
-SIDES: tuple[Side, Side] = ("head", "tail")
 Score = Callable[[Tensor, Tensor], Tensor]  # z of heads, z of tails -> scores
+SIDES: tuple[Side, Side] = ("head", "tail")
 
 
-@torch.inference_mode()
-def path_effects(
-    model: PathE, describe: Describer, pair: tuple[int, int], score: Score, seed: int
-) -> tuple[float, list[Effect]]:
-    """The score of a pair, and (side, steps, count, effect) of each distinct path of either.
+@dataclass(frozen=True)
+class DrawnPath:
+    """A path of the head or the tail, and the numbers under which it was drawn."""
 
-    Paths that were drawn more than once are left out together. An entity whose paths are all left
-    out is described by itself alone, as one without edges is.
+    of: Side
+    steps: tuple[Ids, ...]
+    numbers: tuple[int, ...]
+
+
+class Pair:
+    """A head and a tail whose paths can be left out.
+
+    Equal paths are one and go together. An entity whose paths are all left out is described by
+    itself alone, as one without edges is.
     """
-    ends = torch.tensor(pair, device=describe.graph.device)
-    paths = describe.paths(ends, seed)
-    x_2KD = model.read(describe.batch(ends, seed))
-    bare_2KD = _bare(model, describe, ends)
-    whole = float(score(model.aggregate(x_2KD[:1]), model.aggregate(x_2KD[1:])))
-    found: list[Effect] = []
-    for end, side in enumerate(SIDES):
-        other = model.aggregate(x_2KD[1 - end : 2 - end])
-        for group in same_paths(paths, end):
-            kept = [k for k in range(x_2KD.shape[1]) if k not in group]
-            x_1KD = x_2KD[end, kept][None] if kept else bare_2KD[end : end + 1]
-            z = model.aggregate(x_1KD)
-            without = float(score(z, other) if side == "head" else score(other, z))
-            steps = path_steps(paths, end, group[0])
-            found.append((side, steps, len(group), whole - without))
-    found.sort(key=lambda item: -abs(item[3]))
-    return whole, found
 
+    def __init__(
+        self, model: PathE, describe: Describer, ends: tuple[int, int], score: Score, seed: int
+    ) -> None:
+        ends_2 = torch.tensor(ends, device=describe.graph.device)
+        drawn = describe.paths(ends_2, seed)
+        self.model, self.score = model, score
+        with torch.no_grad():
+            self.x_2KD = model.read(describe.batch(ends_2, seed))
+            self.bare_21D = _bare(model, describe, ends_2)
+        self.paths = []
+        for u, side in enumerate(SIDES):
+            numbers: dict[tuple[Ids, ...], list[int]] = {}
+            for k in range(drawn.tokens_UKT.shape[1]):
+                numbers.setdefault(tuple(path_steps(drawn, u, k)), []).append(k)
+            self.paths += [DrawnPath(side, steps, tuple(ks)) for steps, ks in numbers.items()]
 
-def same_paths(paths: Paths, u: int) -> list[list[int]]:
-    """The numbers of an entity's paths, equal ones together."""
-    groups: dict[tuple[Ids, ...], list[int]] = {}
-    for k in range(paths.tokens_UKT.shape[1]):
-        groups.setdefault(tuple(path_steps(paths, u, k)), []).append(k)
-    return list(groups.values())
+    @torch.no_grad()
+    def without(self, paths: Iterable[DrawnPath] = ()) -> float:
+        """The score when these paths are left out."""
+        paths = list(paths)
+        z = []
+        for u, side in enumerate(SIDES):
+            gone = {k for path in paths if path.of == side for k in path.numbers}
+            kept = [k for k in range(self.x_2KD.shape[1]) if k not in gone]
+            x_1KD = self.x_2KD[u, kept][None] if kept else self.bare_21D[u][None]
+            z.append(self.model.aggregate(x_1KD))
+        return float(self.score(*z))
 
 
 def _bare(model: PathE, describe: Describer, entities_U: Tensor) -> Tensor:

@@ -11,6 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pathe.answers import Part
+from pathe.triples import unique_triples
+
+FEW = 300  # new triples that are put in one by one
 
 Holder = TypeVar("Holder", bound="Tensors")
 
@@ -115,6 +118,13 @@ def extend_graph(graph: Graph, triples_N3: Tensor, n_entities: int) -> Graph:
     Equals `build_graph` of all, but sorts nothing: edges are put into their entities' rows, and
     contexts counted for those entities only.
     """
+    if len(triples_N3) > FEW:  # building from all costs less
+        edges = graph.outgoing
+        old_M3 = torch.stack(
+            [owners(edges.offsets_E1).int(), edges.relations_M, edges.neighbours_M], 1
+        )
+        all_M3 = unique_triples(torch.cat([old_M3, triples_N3.int()]).cpu())[0].to(graph.device)
+        return build_graph(all_M3, n_entities, graph.n_relations)
     _check(triples_N3, n_entities, graph.n_relations)
     edges_N3 = triples_N3.int()
     outgoing, rows_N = _add_edges(graph.outgoing, edges_N3, n_entities)
@@ -196,26 +206,64 @@ def _put(old_M: Tensor, slots_N: Tensor, new_N: Tensor) -> Tensor:
 
 def known_answers(graph: Graph, ids_B3: Tensor, part: Part) -> tuple[Tensor, Tensor]:
     """(row, answer) of the answers that the graph holds; the asked column is not read."""
-    adjacency = graph.incoming if part == "head" else graph.outgoing
-    owners_B = ids_B3[:, 2 if part == "head" else 0]
-    rows_N, slots_N = expand(adjacency.offsets_E1[owners_B], adjacency.degrees_E[owners_B])
-    relations_N, others_N = adjacency.relations_M[slots_N], adjacency.neighbours_M[slots_N]
     if part == "relation":
-        here = others_N == ids_B3[rows_N, 2]
-        return rows_N[here], relations_N[here].long()
-    here = relations_N == ids_B3[rows_N, 1]
-    return rows_N[here], others_N[here].long()
+        parts = [_relations_between(graph, ids_B3, rows) for rows in _few_edges(graph, ids_B3)]
+        return torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
+    incoming = part == "head"
+    adjacency = graph.incoming if incoming else graph.outgoing
+    contexts = graph.in_contexts if incoming else graph.out_contexts
+    owners_B = ids_B3[:, 2 if incoming else 0]
+    # a row of the adjacency is sorted by relation, and its contexts say how many each has
+    starts_B = contexts.offsets_E1[owners_B]
+    rows_N, entries_N = expand(starts_B, contexts.offsets_E1[owners_B + 1] - starts_B)
+    counts_N = contexts.counts_P[entries_N].long()
+    before_N = counts_N.cumsum(0) - counts_N
+    edges_B = adjacency.degrees_E[owners_B]
+    slots_N = (
+        adjacency.offsets_E1[owners_B][rows_N] + before_N - (edges_B.cumsum(0) - edges_B)[rows_N]
+    )
+    here_N = contexts.relations_P[entries_N] == ids_B3[rows_N, 1]
+    found_N, slots = expand(slots_N[here_N], counts_N[here_N])
+    return rows_N[here_N][found_N], adjacency.neighbours_M[slots].long()
+
+
+def _few_edges(graph: Graph, ids_B3: Tensor, most: int = 1 << 20) -> tuple[Tensor, ...]:
+    """Rows in groups whose heads have about `most` edges in all, so that no look is too large."""
+    edges_B = graph.outgoing.degrees_E[ids_B3[:, 0]]
+    group_B = (edges_B.cumsum(0) - edges_B) // most
+    sizes = torch.bincount(group_B).tolist() if len(group_B) else []
+    rows_B = torch.arange(len(ids_B3), device=ids_B3.device)
+    groups: tuple[Tensor, ...] = rows_B.split([n for n in sizes if n] or [0])
+    return groups
+
+
+def _relations_between(graph: Graph, ids_B3: Tensor, rows_R: Tensor) -> tuple[Tensor, Tensor]:
+    edges, heads_R = graph.outgoing, ids_B3[rows_R, 0]
+    rows_N, slots_N = expand(edges.offsets_E1[heads_R], edges.degrees_E[heads_R])
+    here_N = edges.neighbours_M[slots_N] == ids_B3[rows_R, 2][rows_N]
+    return rows_R[rows_N[here_N]], edges.relations_M[slots_N[here_N]].long()
 
 
 def holds(graph: Graph, ids_B3: Tensor) -> Tensor:
     """Whether the graph holds each triple; entities beyond its own are in none."""
     inside_B = (ids_B3[:, [0, 2]] < graph.n_entities).all(1)
-    some_B3 = ids_B3[inside_B].long()
-    rows_N, tails_N = known_answers(graph, some_B3, "tail")
-    found_B = torch.zeros(len(some_B3), dtype=torch.bool, device=ids_B3.device)
-    found_B[rows_N[tails_N == some_B3[rows_N, 2]]] = True
-    inside_B[inside_B.clone()] = found_B
-    return inside_B
+    if len(ids_B3) <= FEW:  # look at their own edges
+        some_B3 = ids_B3[inside_B].long()
+        rows_N, tails_N = known_answers(graph, some_B3, "tail")
+        found_B = torch.zeros(len(some_B3), dtype=torch.bool, device=ids_B3.device)
+        found_B[rows_N[tails_N == some_B3[rows_N, 2]]] = True
+        return torch.zeros_like(inside_B).masked_scatter(inside_B, found_B)
+    heads_M, edges = owners(graph.outgoing.offsets_E1), graph.outgoing
+    if not len(heads_M):
+        return torch.zeros_like(inside_B)
+
+    def codes(heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
+        return (heads.long() * graph.n_relations + relations) * graph.n_entities + tails
+
+    own_M = codes(heads_M, edges.relations_M, edges.neighbours_M)  # sorted, as edges are
+    asked_B = codes(*ids_B3.unbind(1))
+    place_B = torch.searchsorted(own_M, asked_B).clamp(max=len(own_M) - 1)
+    return inside_B & (own_M[place_B] == asked_B)
 
 
 def _check(triples_M3: Tensor, n_entities: int, n_relations: int) -> None:

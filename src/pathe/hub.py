@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pathe.artifact import CARD, CONFIG, RELATIONS, WEIGHTS, load_model, model_folder
+from pathe.artifact import FILES, load_model, model_folder
 from pathe.errors import ModelError
 from pathe.files import check_new_folder, replacing
-
-FILES = (WEIGHTS, CONFIG, RELATIONS, CARD)
 
 
 def push_model(folder: Path | str, repository: str, *, private: bool = False) -> str:

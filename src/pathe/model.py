@@ -6,6 +6,7 @@ heads read nothing but those vectors.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import torch
@@ -252,6 +253,14 @@ class PathE(nn.Module):
             return heads, tails
         assert isinstance(self.aggregator, TransformerAggregator)
         return self.aggregator.joint(heads, tails)
+
+
+def on_device(model: PathE, device: torch.device | str) -> PathE:
+    """The model, or a copy of it where it isn't there yet: who else uses it isn't disturbed."""
+    here = model.relations.weight.device
+    if here.type == torch.device(device).type:
+        return model
+    return copy.deepcopy(model).to(device)
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -328,7 +328,7 @@ def progress_bar(title: str) -> Iterator[Progress]:
     """A progress bar on stderr that a (done, total) call moves."""
     from rich.progress import Progress as Bar
 
-    with Bar(console=err, transient=True) as bar:
+    with Bar(console=err, transient=True, disable=not err.is_terminal) as bar:
         job = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(job, completed=done, total=total)
 

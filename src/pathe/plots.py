@@ -114,6 +114,8 @@ def _path_row(axes: Axes, y: int, found: PathEvidence, focus: str) -> None:
     axes.text(-3.05, y, f"{found.effect:+.3f}", color=colour, fontsize=11, va="center")
     axes.text(-2.45, y, found.of, color=INK, fontsize=8, va="center", ha="center")
     steps = near(found.steps, focus)
+    if len(steps) < len(found.steps):
+        axes.text(-2.45, y + 0.25, f"{len(found.steps)} hops", fontsize=6, va="center", ha="center")
     names = [steps[0][0], *(tail for _, _, tail in steps)] if steps else [focus]
     first = -names.index(focus)
     for i, name in enumerate(names):
@@ -124,9 +126,10 @@ def _path_row(axes: Axes, y: int, found: PathEvidence, focus: str) -> None:
             first + i, y, shorten(name, 22), ha="center", va="center", fontsize=8, color=ink,
             bbox=box, zorder=3,
         )  # fmt: skip
+    half = [0.05 + 0.0165 * len(shorten(name, 22)) for name in names]  # of a box's width
     for i, (_, relation, _) in enumerate(steps):
         axes.annotate(
-            "", (first + i + 0.86, y), (first + i + 0.1, y), zorder=1,
+            "", (first + i + 1 - half[i + 1], y), (first + i + half[i], y), zorder=1,
             arrowprops={"arrowstyle": "->", "color": PALE, "lw": 1.4},
         )  # fmt: skip
         axes.text(

@@ -32,19 +32,22 @@ from pathe.answers import (
 from pathe.artifact import Artifact
 from pathe.builder import TEST, build_describer, derived_seed
 from pathe.datasets import KnowledgeGraph
-from pathe.encoding import Progress, encode
-from pathe.errors import ConfigError, DataError
+from pathe.encoding import Progress
+from pathe.errors import ConfigError, DataError, UnknownNameError
 from pathe.evaluation import check_task, rows_at_once
-from pathe.evidence import path_effects
+from pathe.evidence import Pair
 from pathe.graph import build_graph, extend_graph, holds, known_answers
-from pathe.known import Side
+from pathe.machine import pick_device
 from pathe.missing import most_plausible
+from pathe.model import on_device
 from pathe.names import Names
+from pathe.ranking import rank
 from pathe.schema import RelationMap, Unknown, align
 from pathe.triples import unique_triples
+from pathe.vectors import Vectors
 
-AT_ONCE = 1024  # questions looked at together
-FEW = 64  # entities that are encoded by themselves, before all are
+AT_ONCE = 1024  # questions looked at together,
+ANSWERS = 1 << 17  # and answers to them
 
 
 class Predictor:
@@ -64,10 +67,14 @@ class Predictor:
         seed: int | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
+        if n_paths is not None and n_paths < 1:
+            raise ConfigError(f"n_paths must be at least 1; got {n_paths}.")
+        device = pick_device(device) if device in ("auto", "gpu") else torch.device(device)
         kg = align(kg, model.relations, relation_map, unknown)
         if not len(kg.train):
             raise DataError(f"{kg.name}: no training triples, so nothing describes its entities.")
-        self.artifact, self.model = model, model.model.to(device).eval()
+        self.artifact, self.model = model, on_device(model.model, device).eval()
+        self.relation_map = dict(relation_map or {})
         self.entity_names, self.relation_names = Names(kg.entities), model.relations
         self.n_paths = n_paths or model.config.eval_paths
         self.seed = derived_seed(model.config.seed, TEST) if seed is None else seed
@@ -76,10 +83,8 @@ class Predictor:
         if len(kg.valid) or len(kg.test):
             everything, _ = unique_triples(torch.cat([kg.train, kg.valid, kg.test]))
             self.known = build_graph(everything, kg.n_entities, len(model.relations)).to(device)
-        self.describe = build_describer(model.config, self.graph, self.n_paths)
-        self._z: Tensor | None = None
-        self._candidates: dict[Side, Tensor] = {}
-        self._stale = torch.zeros(kg.n_entities, dtype=torch.bool, device=device)
+        describe = build_describer(model.config, self.graph, self.n_paths)
+        self.vectors = Vectors(self.model, describe, self.seed)
 
     def __repr__(self) -> str:
         n = len(self.entity_names)
@@ -113,9 +118,8 @@ class Predictor:
         A question is (head, relation, tail) with None for what is asked. Answers that the graph
         holds already are left out unless `filter_known` is False.
         """
-        if k < 1:
-            raise ConfigError(f"k must be at least 1; got {k}.")
-        for chunk in _chunks(questions, AT_ONCE):
+        _check_k(k)
+        for chunk in _chunks(questions, max(min(AT_ONCE, ANSWERS // k), 1)):
             asked = [open_part(question) for question in chunk]
             found: dict[int, list[Answer]] = {}
             for part in PARTS:
@@ -138,23 +142,23 @@ class Predictor:
             if name is not None:
                 (self.relation_names if part == "relation" else self.entity_names).id(name)
 
-    def score(self, triples: Iterable[Fact]) -> list[Judged]:
-        """Each triple's score, its rank and probability."""
+    def score(self, triples: Iterable[Fact], asked: Part | None = None) -> list[Judged]:
+        """Each triple's score, and the rank and probability of its tail, or of what is `asked`.
+
+        A model that was trained for relations alone judges the relation.
+        """
         triples, judged = list(triples), []
-        part: Part = "tail" if self.model.link_head else "relation"
+        part: Part = asked or ("tail" if self.model.link_head else "relation")
         for chunk in _chunks(triples, AT_ONCE):
             for fact in chunk:
                 check_fact(fact)
-            ids_B3 = self._ids(chunk)
-            for at, scores_BC in self._scores(ids_B3, part):
+            for at, scores_BC in self._scores(self._ids(chunk), part):
                 true_B1 = at[:, PARTS.index(part)][:, None]
                 own_B1 = scores_BC.gather(1, true_B1)
-                pairs = known_answers(self.known, at, part)
                 known_BC = torch.zeros_like(scores_BC, dtype=torch.bool)
-                known_BC[pairs] = True
-                scores_BC[pairs] = float("-inf")
-                scores_BC.scatter_(1, true_B1, own_B1)
-                rank_B = 1 + (scores_BC > own_B1).sum(1)
+                known_BC[known_answers(self.known, at, part)] = True
+                scores_BC.masked_fill_(known_BC, float("-inf")).scatter_(1, true_B1, own_B1)
+                rank_B = rank(scores_BC, true_B1[:, 0]).realistic_B.floor().long()
                 chance_B = self._log_probabilities(scores_BC, part, own_B1)[:, 0].exp()
                 rows = (own_B1[:, 0], chance_B, rank_B, known_BC.gather(1, true_B1)[:, 0])
                 judged += list(zip(*(row.tolist() for row in rows), strict=True))
@@ -162,21 +166,23 @@ class Predictor:
 
     # vectors
 
-    def embed(self, names: Iterable[str] | None = None) -> npt.NDArray[np.float32]:
+    def embed(self, names: str | Iterable[str] | None = None) -> npt.NDArray[np.float32]:
         """A row of numbers for each of the entities, or for all in the order of their ids."""
         if names is None:
-            if self._stale.any():
-                self.refresh()
-            z = self.vectors
+            self.refresh()
+            z = self.vectors.all
         else:
-            z = self._current(self.entity_names.ids(names).to(self.graph.device))
+            names = [names] if isinstance(names, str) else names
+            z = self.vectors.current(self.entity_names.ids(names).to(self.graph.device))
         z = z.mean(1) if self.model.joint else z
         return z.float().cpu().numpy()
 
+    @torch.no_grad()
     def similar(self, name: str, k: int = 10) -> list[Neighbour]:
         """The k entities whose vectors point most nearly the same way."""
+        _check_k(k)
         e = self.entity_names.id(name)
-        z_E = self.vectors.mean(1) if self.model.joint else self.vectors
+        z_E = self.vectors.all.mean(1) if self.model.joint else self.vectors.all
         own_D = torch.from_numpy(self.embed([name]))[0].to(z_E)
         near_E = torch.nn.functional.cosine_similarity(z_E, own_D[None])
         near_E[e] = float("-inf")
@@ -191,7 +197,7 @@ class Predictor:
         self,
         k: int = 100,
         *,
-        relations: Iterable[str] | None = None,
+        relations: str | Iterable[str] | None = None,
         progress: Progress | None = None,
     ) -> Iterator[Missing]:
         """The k most plausible triples that the graph lacks, best first.
@@ -200,16 +206,17 @@ class Predictor:
         every other, a bounded number at a time.
         """
         check_task(self.artifact.config.task, "link")
-        if k < 1:
-            raise ConfigError(f"k must be at least 1; got {k}.")
+        _check_k(k)
+        self.refresh()
+        relations = [relations] if isinstance(relations, str) else relations
         wanted = (
             range(len(self.relation_names))
             if relations is None
             else sorted(set(self.relation_names.ids(relations).tolist()))
         )
         triples_K3, scores_K, plausible_K = most_plausible(
-            self.model, self.vectors, self.graph, self.known, list(wanted), k,
-            self._temperature("tail"), rows_at_once(self.model, self.vectors), progress,
+            self.model, self.vectors.all, self.graph, self.known, list(wanted), k,
+            self._temperature("tail"), rows_at_once(self.model, self.vectors.all), progress,
         )  # fmt: skip
         heads, tails = (self.entity_names.names(triples_K3[:, i].cpu()) for i in (0, 2))
         names = zip(heads, self.relation_names.names(triples_K3[:, 1]), tails, strict=True)
@@ -219,26 +226,50 @@ class Predictor:
 
     # reasons
 
-    def explain(self, head: str, relation: str, tail: str) -> Explanation:
-        """The paths of head and tail that moved the triple's score, each by leaving it out."""
-        judged = self.score([(head, relation, tail)])[0]
+    def explain(
+        self, head: str, relation: str, tail: str, asked: Part | None = None
+    ) -> Explanation:
+        """The paths of head and tail that moved the triple's score, each by leaving it out.
+
+        `asked` is the part that the score, rank and probability are of, as in `score`.
+        """
+        [judged] = self.score([(head, relation, tail)], asked)
+        pair = self._pair(head, relation, tail, asked)
+        whole = pair.without()
+        paths = [
+            PathEvidence(p.of, self._named(p.steps), len(p.numbers), whole - pair.without([p]))
+            for p in pair.paths
+        ]
+        paths.sort(key=lambda path: -abs(path.effect))
+        alone = pair.without(pair.paths)
+        return Explanation(
+            head, relation, tail, judged.score, judged.probability, judged.rank, alone, paths
+        )
+
+    def score_without(
+        self, head: str, relation: str, tail: str, paths: Iterable[PathEvidence],
+        asked: Part | None = None,
+    ) -> float:  # fmt: skip
+        """The triple's score when some paths of its explanation are left out together."""
+        pair = self._pair(head, relation, tail, asked)
+        gone = {(path.of, tuple(path.steps)) for path in paths}
+        return pair.without(p for p in pair.paths if (p.of, tuple(self._named(p.steps))) in gone)
+
+    def _pair(self, head: str, relation: str, tail: str, asked: Part | None) -> Pair:
+        of_relation = asked == "relation" or not self.model.link_head
         h, r, t = self._ids([(head, relation, tail)])[0].tolist()
         r_1 = torch.tensor([r], device=self.graph.device)
 
         def score(heads: Tensor, tails: Tensor) -> Tensor:
-            if self.model.link_head:
-                return self.model.link_scores(heads, r_1, tails)[0]
-            return self.model.relation_scores(heads, tails)[0, r]
+            if of_relation:
+                return self.model.relation_scores(heads, tails)[0, r]
+            return self.model.link_scores(heads, r_1, tails)[0]
 
-        _, found = path_effects(self.model, self.describe, (h, t), score, self.seed)
+        return Pair(self.model, self.vectors.describe, (h, t), score, self.seed)
+
+    def _named(self, steps: Iterable[tuple[int, int, int]]) -> list[Fact]:
         names, relations = self.entity_names, self.relation_names
-        paths = [
-            PathEvidence(of, [(names[a], relations[b], names[c]) for a, b, c in steps], n, effect)
-            for of, steps, n, effect in found
-        ]
-        return Explanation(
-            head, relation, tail, judged.score, judged.probability, judged.rank, paths
-        )
+        return [(names[h], relations[r], names[t]) for h, r, t in steps]
 
     # new facts
 
@@ -247,12 +278,12 @@ class Predictor:
 
         Entities named in them, and those asked about later, are described anew at once. Others
         keep their vectors, though some of their paths might now run through the new facts:
-        `refresh` brings all up to date.
+        `refresh` brings all up to date. (A model of mined paths mines them all again.)
         """
         facts = list(facts)
         for fact in facts:
             check_fact(fact)
-        relations = self.relation_names.ids([fact[1] for fact in facts])  # unknown ones raise first
+        relations = self._relation_ids([fact[1] for fact in facts])  # unknown ones raise first
         heads = [self.entity_names.add(fact[0]) for fact in facts]
         tails = [self.entity_names.add(fact[2]) for fact in facts]
         rows_N3 = torch.stack([torch.tensor(heads), relations, torch.tensor(tails)], 1)
@@ -263,77 +294,47 @@ class Predictor:
         self.graph = extend_graph(self.graph, new_N3, n)
         known_N3 = rows_N3[~holds(self.known, rows_N3)] if apart else rows_N3[:0]
         self.known = extend_graph(self.known, known_N3, n) if apart else self.graph
-        if self.describe.store is None:
-            self.describe = replace(self.describe, graph=self.graph)
-        else:  # mined paths are fixed: they are mined again
-            self.describe = build_describer(self.artifact.config, self.graph, self.n_paths)
         if len(new_N3):
-            self._stale = torch.ones(n, dtype=torch.bool, device=self.graph.device)
-            if self._z is not None:
-                fresh = self._z.new_zeros((n - len(self._z), *self._z.shape[1:]))
-                self._z = torch.cat([self._z, fresh])
-                for side, rows in self._candidates.items():
-                    fresh = rows.new_zeros((n - len(rows), *rows.shape[1:]))
-                    self._candidates[side] = torch.cat([rows, fresh])
-                self._update(new_N3[:, [0, 2]].unique().long())
+            describe = replace(self.vectors.describe, graph=self.graph)
+            if describe.store is not None:  # mined paths are fixed: they are mined again
+                describe = build_describer(self.artifact.config, self.graph, self.n_paths)
+            self.vectors.grow(describe, new_N3[:, [0, 2]].unique().long())
         return len(new_N3)
 
     def refresh(self) -> None:
-        """Forgets all vectors: every entity is described anew at the next question."""
-        self._z, self._candidates = None, {}
+        """Brings every vector up to date with the facts added, at the next question."""
+        self.vectors.refresh()
 
     def warm(self, progress: Progress | None = None) -> None:
         """Encodes every entity now, rather than at the first question."""
-        everyone_E = torch.arange(len(self.entity_names), device=self.graph.device)
-        self._z, self._candidates = self._encode(everyone_E, progress), {}
-        self._stale = torch.zeros_like(self._stale)
+        self.vectors.warm(progress)
 
     # within
-
-    @property
-    def vectors(self) -> Tensor:
-        """z of all entities, encoded when first asked for."""
-        if self._z is None:
-            self.warm()
-        assert self._z is not None
-        return self._z
-
-    def candidates(self, side: Side) -> Tensor:
-        """What all entities bring as answers on a side."""
-        if side not in self._candidates:
-            self._candidates[side] = self.model.candidates(self.vectors, side)
-        return self._candidates[side]
-
-    def _encode(self, entities_U: Tensor, progress: Progress | None = None) -> Tensor:
-        return encode(self.model, self.describe, entities_U, seed=self.seed, progress=progress)
-
-    def _update(self, entities_U: Tensor) -> None:
-        """Encodes some entities anew, in place."""
-        assert self._z is not None
-        self._z[entities_U] = self._encode(entities_U)
-        for side, rows in self._candidates.items():
-            rows[entities_U] = self.model.candidates(self._z[entities_U], side)
-        self._stale[entities_U] = False
-
-    def _current(self, entities_B: Tensor) -> Tensor:
-        """z of entities that are asked about, up to date."""
-        if self._z is None and len(entities_B) <= FEW:
-            some_U, rows_B = entities_B.unique(return_inverse=True)
-            return self._encode(some_U)[rows_B]
-        z_E, stale_U = self.vectors, entities_B[self._stale[entities_B]].unique()
-        if len(stale_U):
-            self._update(stale_U)
-        return z_E[entities_B]
 
     def _ids(self, questions: list[Any]) -> Tensor:
         """(B, 3) ids of questions that leave the same part open, -1 there."""
         columns = []
         for place in range(3):
             names = [question[place] for question in questions]
-            known = self.relation_names if place == 1 else self.entity_names
-            blank = names[0] is None
-            columns.append(torch.full((len(names),), -1) if blank else known.ids(names))
+            if names[0] is None:
+                columns.append(torch.full((len(names),), -1))
+            else:
+                columns.append(
+                    self._relation_ids(names) if place == 1 else self.entity_names.ids(names)
+                )
         return torch.stack(columns, 1).to(self.graph.device)
+
+    def _relation_ids(self, names: list[str]) -> Tensor:
+        try:
+            return self.relation_names.ids(names)
+        except UnknownNameError as error:
+            for name in names:
+                if name in self.relation_map and name not in self.relation_names:
+                    theirs = self.relation_map[name]
+                    raise UnknownNameError(
+                        f"{error} The relation map makes {name!r} {theirs!r}: ask with that."
+                    ) from None
+            raise
 
     @torch.no_grad()
     def _scores(self, ids_B3: Tensor, part: Part) -> Iterator[tuple[Tensor, Tensor]]:
@@ -341,12 +342,16 @@ class Predictor:
         check_task(self.artifact.config.task, "relation" if part == "relation" else "link")
         if part == "relation":
             for at in ids_B3.split(AT_ONCE):
-                z_h, z_t = self._current(at[:, [0, 2]].flatten()).unflatten(0, (-1, 2)).unbind(1)
+                z_h, z_t = (
+                    self.vectors.current(at[:, [0, 2]].flatten()).unflatten(0, (-1, 2)).unbind(1)
+                )
                 yield at, self.model.relation_scores(z_h, z_t).float()
             return
-        answers_E = self.candidates(part)
-        for at in ids_B3.split(rows_at_once(self.model, self.vectors)):
-            z_B = self._current(at[:, 2 if part == "head" else 0])
+        answers_E = self.vectors.candidates(part)
+        for at in ids_B3.split(rows_at_once(self.model, self.vectors.all)):
+            ends = at[:, [0, 2]].flatten()
+            self.vectors.current(ends[ends >= 0])  # those named are up to date, as answers, too
+            z_B = self.vectors.current(at[:, 2 if part == "head" else 0])
             scores = self.model.candidate_scores(z_B, at[:, 1], answers_E, part)
             yield at, scores.float()
 
@@ -381,6 +386,11 @@ class Predictor:
                     for i, (name, score, chance, known) in enumerate(cells)
                     if score > float("-inf")
                 ]
+
+
+def _check_k(k: int) -> None:
+    if k < 1:
+        raise ConfigError(f"k must be at least 1; got {k}.")
 
 
 def _chunks(items: Iterable[Any], n: int) -> Iterator[list[Any]]:

@@ -85,15 +85,16 @@ def train(
     state = torch.load(best, map_location="cpu", weights_only=True)["state_dict"]
     weights = {k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")}
     learner.model.load_state_dict(weights)
-    artifact = Artifact(learner.model.eval(), config, kg.relations)
-    temperatures, calibration = calibrate(artifact, kg, device=device)
-    artifact = replace(artifact, model=artifact.model.cpu(), temperatures=temperatures)
     facts = {"data": kg.name, "fingerprint": fingerprint, "task": config.task, "seed": config.seed}
+    artifact = Artifact(learner.model.cpu().eval(), config, kg.relations)
+    save_model(folder / MODEL, artifact, facts)
+    say(f"model saved to {folder / MODEL}")
+    temperatures, calibration = calibrate(artifact, kg, device=device)
+    artifact = replace(artifact, temperatures=temperatures)
     save_model(folder / MODEL, artifact, facts)
     split = "test" if len(kg.test) else "valid"
     judged = len(getattr(kg, split)) > 0
-    how = "evaluating" if judged else "no test or validation triples to evaluate on"
-    say(f"model saved to {folder / MODEL}; {how}")
+    say("evaluating" if judged else "no test or validation triples to evaluate on")
     result: dict[str, Any] = {}
     begin = time.perf_counter()
     if judged:
@@ -213,7 +214,7 @@ def _trainer(
         )
     callbacks: list[pl.Callback] = [stop_key, MetricLines(folder / METRICS)]
     if progress_bar:
-        callbacks.append(Bar(1 if accelerator == "cpu" else 20))
+        callbacks.append(Bar(10 if accelerator == "cpu" else 20))
     if validates:
         callbacks.append(EarlyStopping("valid_mrr", config.min_delta, config.patience, mode="max"))
         callbacks.append(

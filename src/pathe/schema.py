@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from pathe.datasets import SPLITS, KnowledgeGraph
-from pathe.errors import DataError, UnknownNameError, nearest
+from pathe.delimited import small_table
+from pathe.errors import ConfigError, DataError, UnknownNameError, nearest
 from pathe.triples import Vocabulary, unique_triples
 
 INVERSE = "^"  # before the model's name in a map: the graph's relation points the other way
@@ -90,7 +91,12 @@ def align(
     relation_map: RelationMap | None = None,
     unknown: Unknown = "raise",
 ) -> KnowledgeGraph:
-    """The graph in the model's relations; triples of others raise, or are dropped and counted."""
+    """The graph in the model's relations; triples of others raise, or are dropped and counted.
+
+    Without the inference graph that may lie beside it.
+    """
+    if unknown not in typing.get_args(Unknown):
+        raise ConfigError(f"unknown is raise or drop; got {unknown!r}.")
     if kg.relations == relations and not relation_map:
         return kg
     found = coverage(kg, relations, relation_map)
@@ -109,9 +115,12 @@ def align(
     new_R = torch.tensor([ids[m.model] if m.model is not None else -1 for m in ordered])
     turned_R = torch.tensor([m.inverse for m in ordered])
     splits = {s: _translate(getattr(kg, s), new_R, turned_R) for s in SPLITS}
-    report = replace(kg.report)
+    if relation_map:  # what it makes equal to a triple of an earlier split would be given away
+        splits["valid"] = _without(splits["valid"], splits["train"])
+        splits["test"] = _without(splits["test"], torch.cat([splits["train"], splits["valid"]]))
+    report = replace(kg.report, notes=[*kg.report.notes, *_unused(kg, relation_map)])
     report.unknown_relations += found.triples - found.known_triples
-    inference = kg.inference and align(kg.inference, relations, relation_map, unknown)
+    report.duplicates += found.known_triples - sum(map(len, splits.values()))
     entities = kg.entities
     if lost:  # entities of dropped triples alone go with them
         rows = torch.cat([split[:, [0, 2]].flatten() for split in splits.values()])
@@ -121,7 +130,7 @@ def align(
         for split in splits.values():
             split[:, [0, 2]] = next(ends)
     train, valid, test = (splits[split] for split in SPLITS)
-    return KnowledgeGraph(kg.name, entities, relations, train, valid, test, report, inference)
+    return KnowledgeGraph(kg.name, entities, relations, train, valid, test, report)
 
 
 def _translate(triples_M3: Tensor, new_R: Tensor, turned_R: Tensor) -> Tensor:
@@ -130,6 +139,19 @@ def _translate(triples_M3: Tensor, new_R: Tensor, turned_R: Tensor) -> Tensor:
     rows_M3 = torch.where(turned_M1, triples_M3.flip(1), triples_M3)
     rows_M3[:, 1] = new_R[old_M].int()
     return unique_triples(rows_M3[rows_M3[:, 1] >= 0])[0]
+
+
+def _without(triples_M3: Tensor, others_N3: Tensor) -> Tensor:
+    """The triples that aren't among the others."""
+    _, codes, counts = torch.cat([others_N3, triples_M3]).unique(
+        dim=0, return_inverse=True, return_counts=True
+    )
+    return triples_M3[counts[codes[len(others_N3) :]] == 1]
+
+
+def _unused(kg: KnowledgeGraph, relation_map: RelationMap | None) -> list[str]:
+    names = [name for name in relation_map or {} if name not in kg.relations]
+    return [f"not in the graph, though the relation map names it: {_some(names)}"] if names else []
 
 
 def _unknown_words(
@@ -158,19 +180,13 @@ def read_relation_map(path: Path | str) -> dict[str, str]:
     `^` before the model's name says that the graph's relation points the other way.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: the relation map can't be read ({error})") from None
-    rows = csv.reader(text.splitlines(), delimiter="," if path.suffix == ".csv" else "\t")
+    mark = "comma" if path.suffix.lower() == ".csv" else "tab"
     names: dict[str, str] = {}
-    for number, row in enumerate(rows, 1):
-        if not row:
-            continue
+    for number, row in small_table(path, "the relation map"):
         if len(row) != 2 or not all(row):
             raise DataError(
                 f"{path}, line {number}: expected two columns, the graph's relation and the "
-                f"model's, between them a {'comma' if path.suffix == '.csv' else 'tab'}; got "
+                f"model's, between them a {mark}; got "
                 f"{len(row)}."
             )
         if names.setdefault(row[0], row[1]) != row[1]:

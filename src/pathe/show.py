@@ -233,6 +233,7 @@ def judged(triple: Judged, reasons: list[Explanation]) -> Iterator[RenderableTyp
         f"{percent(triple.probability)}" + (", known already" if triple.known else "")
     )
     for reason in reasons:
+        yield f"  score without any path: {number(reason.alone, 2)}; what it loses without each:"
         yield from evidence(reason, 10)
 
 

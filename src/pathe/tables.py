@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pathe.columns import known_header
+from pathe.delimited import small_table
 from pathe.errors import ConfigError, DataError
 from pathe.files import check_place, replacing
 
@@ -27,18 +29,9 @@ Write = Callable[[Sequence[dict[str, Any]]], None]
 
 def read_questions(path: Path) -> list[tuple[int, tuple[str | None, str | None, str | None]]]:
     """(line number, head, relation, tail) of a .tsv, .txt or .csv file; `?` or nothing is asked."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: the questions can't be read ({error})") from None
-    if path.suffix.lower() == ".csv":
-        rows: Iterator[list[str]] = csv.reader(text.splitlines(keepends=True))
-    else:
-        rows = (line.split("\t") for line in text.split("\n"))
     found = []
-    for number, row in enumerate(rows, 1):
-        cells = [cell.rstrip("\r") for cell in row]
-        if not any(cells) or (number == 1 and len(cells) == 3 and known_header(cells)):
+    for number, cells in small_table(path, "questions"):
+        if number == 1 and len(cells) == 3 and known_header(cells):
             continue
         if len(cells) != 3:
             raise DataError(
@@ -93,10 +86,23 @@ def text_writer(file: TextIO, suffix: str, columns: Columns) -> Write:
         return lambda rows: file.writelines(
             json.dumps(row, ensure_ascii=False) + "\n" for row in rows
         )
-    dialect = "excel" if suffix == ".csv" else "excel-tab"
-    table = csv.writer(file, dialect, lineterminator="\n")
-    table.writerow(columns)
-    return lambda rows: table.writerows([row[c] for c in columns] for row in rows)
+    if suffix == ".csv":
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(columns)
+        return lambda rows: table.writerows([row[c] for c in columns] for row in rows)
+    file.write("\t".join(columns) + "\n")
+
+    def write(rows: Sequence[dict[str, Any]]) -> None:
+        for row in rows:
+            cells = [str(row[c]) for c in columns]
+            if any(mark in cell for cell in cells for mark in "\t\n\r"):
+                raise DataError(
+                    f"The names {cells[:3]!r} hold a tab or a line end, which tab-separated rows "
+                    "can't hold. Write .jsonl, .csv or .parquet."
+                )
+            file.write("\t".join(cells) + "\n")
+
+    return write
 
 
 @contextmanager
@@ -148,7 +154,7 @@ def write_vectors(path: Path, names: Sequence[str], vectors_ED: Vectors) -> list
             plain = [name.replace(" ", "_") for name in names]
             _refuse(path, plain, ("\t", "\n", "\r"))
             if len(set(plain)) < len(plain):
-                twice = next(n for i, n in enumerate(plain) if n in plain[:i])
+                twice = Counter(plain).most_common(1)[0][0]
                 raise DataError(
                     f"{path}: two entities would be called {twice!r}, as word2vec's format has no "
                     "spaces in names. Write .parquet or .tsv instead."

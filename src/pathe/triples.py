@@ -91,6 +91,8 @@ class Vocabulary:
 
     def id(self, name: str) -> int:
         """The id of a name; UnknownNameError with the closest names otherwise."""
+        if not isinstance(name, str):
+            raise UnknownNameError(f"The name of a {self.kind} is text; got {name!r}.")
         i, found = self._find(name)
         if not found:
             raise UnknownNameError(f"unknown {self.kind} {name!r}.{self._nearest(name)}")
@@ -98,8 +100,12 @@ class Vocabulary:
 
     def ids(self, names: Any, missing: Literal["raise", "mark"] = "raise") -> Tensor:
         """int64 ids of an iterable or Arrow array of names; -1 marks an unknown one if asked."""
-        array = names if isinstance(names, pa.Array) else pa.array(list(names), pa.large_string())
-        array = array.cast(pa.large_string())
+        if not isinstance(names, pa.Array):
+            names = [names] if isinstance(names, str) else list(names)
+            if bad := [name for name in names if not isinstance(name, str) or not _writable(name)]:
+                self.id(bad[0])
+            names = pa.array(names, pa.large_string())
+        array = names.cast(pa.large_string())
         if len(array) < len(self) // 1000:
             # Searching a few names beats hashing the whole vocabulary.
             places = [self._find(n) for n in array.to_pylist()]
@@ -142,6 +148,11 @@ class Vocabulary:
                 hits = pc.match_substring(self._names, part, ignore_case=True)
                 close.update(dict.fromkeys(self._names.filter(hits)[:_CANDIDATES].to_pylist()))
         return nearest(name, close)
+
+
+def _writable(name: str) -> bool:
+    """Whether it can be UTF-8: a command line may hold bytes that can't."""
+    return name.isascii() or not any("\ud800" <= c <= "\udfff" for c in name)
 
 
 def encode(table: Any, entities: Vocabulary, relations: Vocabulary) -> Tensor:
