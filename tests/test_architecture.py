@@ -103,3 +103,24 @@ def test_the_front_door_is_pinned():
 
 def test_idle_threads_do_not_spin_long():
     assert run_python("import pathe, os; print(os.environ['GOMP_SPINCOUNT'])").strip() == "10000"
+
+
+def test_a_question_loads_neither_pandas_nor_lightning(tmp_path):
+    """They would take a third of the time to the first answer."""
+    code = """
+import sys
+from pathlib import Path
+import pathe
+place = Path(sys.argv[1]) / "g.tsv"
+place.write_text("a\tr\tb\\nb\tr\tc\\n")
+from pathe.artifact import Artifact, save_model, load_model
+from pathe.builder import build_model
+from pathe.config import Config
+kg = pathe.KnowledgeGraph.read(place)
+save_model(Path(sys.argv[1]) / "m", Artifact(build_model(Config(), 1), Config(), kg.relations))
+p = pathe.Predictor(pathe.load(Path(sys.argv[1]) / "m"), kg)
+assert p.tails("a", "r") and p.score([("a", "r", "c")]) and p.similar("a")
+print([m for m in ("pandas", "lightning", "pykeen", "matplotlib", "sklearn") if m in sys.modules])
+"""
+    code = f"import sys; sys.argv = ['', {str(tmp_path)!r}]\n" + code
+    assert run_python(code).strip() == "[]"

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from command import COMMAND, pathe
 from rich.console import Console
 from test_analysis import kg_of
 
@@ -19,18 +18,6 @@ from pathe.analysis import analyze
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 ROOT = Path(__file__).resolve().parents[1]
 has_data = pytest.mark.skipif(not SHARED.is_dir(), reason="no benchmark data here")
-
-
-COMMAND = [sys.executable, "-c", "from pathe.cli import main; main()"]
-
-
-def pathe(
-    *args: str | Path, cwd: Path | None = None, **env: str
-) -> subprocess.CompletedProcess[str]:
-    command = [*COMMAND, *map(str, args)]
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env=os.environ | env, check=False
-    )
 
 
 def refused(*args: str | Path, cwd: Path | None = None) -> str:
@@ -272,30 +259,3 @@ def test_the_benchmark_counts():
     assert counts["relations"] == 237
     assert counts["triples"] == {"train": 272115, "valid": 17535, "test": 20466}
     assert counts["seen"] == {"valid": 17526, "test": 20438}
-
-
-def readme_commands() -> list[str]:
-    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
-    return [line for line in lines if line.startswith("pathe ")]
-
-
-def test_readme_commands_work_one_after_the_other(tmp_path):
-    commands = readme_commands()
-    assert len(commands) > 5
-    (tmp_path / "triples.csv").write_text(
-        "head,relation,tail\n" + "".join(f"e{i},r{i % 3},e{(i * 7 + 1) % 20}\n" for i in range(60))
-    )
-    for command in commands:
-        found = pathe(*shlex.split(command)[1:], cwd=tmp_path)
-        assert found.returncode == 0, f"{command}: {found.stderr}"
-
-
-@pytest.mark.parametrize(
-    "block", re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-)
-def test_readme_python_works(block, tmp_path):
-    command = [sys.executable, "-c", block]
-    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert found.returncode == 0, found.stderr
-    assert found.stdout

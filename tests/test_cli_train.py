@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_cli import pathe, refused
+from command import pathe
+from test_cli import refused
 
 TINY = ["--set", "dim=8", "--set", "feedforward=8", "--set", "max_epochs=2", "--set", "n_paths=2",
         "--set", "accelerator=cpu", "--set", "max_hops=2"]  # fmt: skip

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
-from typer.testing import CliRunner
-
-from pathe.cli import app
+from command import pathe
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -24,17 +23,24 @@ def test_the_python_in_it_runs():
     assert done.stdout.startswith("virus -causes-> disease_or_syndrome: score")
 
 
-def test_every_command_and_option_in_it_exists():
-    runner = CliRunner()
-    lines = re.findall(r"^pathe (.*?)(?:  +#.*)?$", README, re.M)
-    assert len(lines) > 10
-    for line in lines:
-        command, *words = line.split()
-        told = runner.invoke(app, [command, "--help"], env={"COLUMNS": "200"})
-        assert told.exit_code == 0, command
-        plain = re.sub(r"\x1b\[[0-9;]*m", "", told.output)
-        for option in (w for w in words if w.startswith("-")):
-            assert re.search(rf"(?<![\w-]){option}(?![\w-])", plain), f"{command} {option}"
+def test_its_commands_work_one_after_the_other(tmp_path):
+    blocks = re.findall(r"```bash\n(.*?)```", README, re.S)
+    lines = [line.split("  #")[0].strip() for block in blocks for line in block.splitlines()]
+    commands = [line for line in lines if line.startswith("pathe ")]
+    assert len(commands) > 10
+    rows = [f"e{i % 20},r{i % 3},e{(i * 7 + 1 + i // 20) % 20}\n" for i in range(60)]
+    (tmp_path / "triples.csv").write_text("head,relation,tail\n" + "".join(rows))
+    (tmp_path / "questions.tsv").write_text("e1\tr1\t?\n?\tr2\te3\n")
+    for folder, mark in (("fb237_v1", "e"), ("fb237_v1_ind", "x")):
+        (tmp_path / folder).mkdir()
+        for split, part in (("train", rows[:40]), ("valid", rows[40:50]), ("test", rows[50:])):
+            text = "".join(part).replace(",", "\t").replace("e", mark)
+            (tmp_path / folder / f"{split}.txt").write_text(text)
+    small = ["--set", "max_epochs=2", "--set", "dim=8", "--set", "feedforward=8"]
+    for command in commands:
+        words = shlex.split(command)[1:]
+        found = pathe(*words, *(small if words[0] == "train" else []), cwd=tmp_path)
+        assert found.returncode == 0, f"{command}: {found.stderr}"
 
 
 def test_links_lead_somewhere():

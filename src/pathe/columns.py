@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -189,7 +190,7 @@ def _bad_rows(columns: list[Any]) -> Any:
     bad = None
     for column in columns:
         names = column.dictionary
-        wrong = pc.equal(pc.binary_length(names), 0)
+        wrong = pc.invert(pc.binary_length(names).cast(pa.bool_()))
         try:
             names.cast(pa.large_string())
         except pa.ArrowInvalid:
@@ -253,3 +254,25 @@ def named_table(rows: list[tuple[str, str, str]], where: str) -> Any:
             )
     columns = [pa.array([row[k] for row in rows], pa.large_string()) for k in range(3)]
     return pa.table([column.dictionary_encode() for column in columns], names=list(ROLES))
+
+
+def text_array(names: list[str]) -> Any:
+    """Names as a pa.LargeStringArray; without pandas, which pa.array imports."""
+    encoded = [name.encode() for name in names]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.large_string(), len(names), buffers)
+
+
+def id_array(ids: npt.NDArray[np.int64]) -> Any:
+    """Ids as a pa.Int64Array, likewise."""
+    values = np.ascontiguousarray(ids, dtype=np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+def numbers(array: Any, kind: type[np.generic]) -> npt.NDArray[Any]:
+    """A primitive array's values, nulls as they come, where they lie; likewise."""
+    size = np.dtype(kind).itemsize
+    if not len(array):
+        return np.empty(0, kind)
+    return np.frombuffer(array.buffers()[1], kind, len(array), size * array.offset)

@@ -15,7 +15,16 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from pathe.columns import COMPRESSIONS, ROLES, check_fractions, known_header, writable_suffix
+from pathe.columns import (
+    COMPRESSIONS,
+    ROLES,
+    check_fractions,
+    id_array,
+    known_header,
+    numbers,
+    text_array,
+    writable_suffix,
+)
 from pathe.errors import DataError, UnknownNameError, nearest
 from pathe.files import replacing
 
@@ -38,7 +47,7 @@ class Vocabulary:
         elif isinstance(names, pa.Array):
             array = names.cast(pa.large_string())
         else:
-            array = pa.array(list(names), pa.large_string())
+            array = text_array(list(names))
         # Strictly rising means sorted and unique: a saved vocabulary needs no second sort.
         if len(array) and not pc.all(pc.greater(array[1:], array[:-1]), min_count=0).as_py():
             array = array.unique()
@@ -84,9 +93,8 @@ class Vocabulary:
 
     def names(self, ids: Tensor | Sequence[int]) -> list[str]:
         """The names of the ids, in their order."""
-        taken: list[str] = self._names.take(
-            pa.array(np.asarray(torch.as_tensor(ids).cpu()))
-        ).to_pylist()
+        wanted = id_array(np.asarray(torch.as_tensor(ids).cpu()))
+        taken: list[str] = self._names.take(wanted).to_pylist()
         return taken
 
     def id(self, name: str) -> int:
@@ -104,15 +112,16 @@ class Vocabulary:
             names = [names] if isinstance(names, str) else list(names)
             if bad := [name for name in names if not isinstance(name, str) or not _writable(name)]:
                 self.id(bad[0])
-            names = pa.array(names, pa.large_string())
+            names = text_array(names)
         array = names.cast(pa.large_string())
         if len(array) < len(self) // 1000:
             # Searching a few names beats hashing the whole vocabulary.
             places = [self._find(n) for n in array.to_pylist()]
             ids = np.array([i if found else -1 for i, found in places], np.int64)
         else:
-            found = pc.index_in(array, value_set=self._names).fill_null(-1)
-            ids = found.to_numpy(zero_copy_only=False).astype(np.int64)
+            found = pc.index_in(array, value_set=self._names)
+            there = numbers(found.is_valid().cast(pa.uint8()), np.uint8)
+            ids = np.where(there, numbers(found, np.int32), -1).astype(np.int64)
         if missing == "raise" and (ids < 0).any():
             self.id(array[int((ids < 0).argmax())].as_py())
         return torch.from_numpy(ids)
@@ -165,7 +174,7 @@ def encode(table: Any, entities: Vocabulary, relations: Vocabulary) -> Tensor:
         if isinstance(column, pa.ChunkedArray):  # older pyarrow gives one chunk, not an array
             column = column.chunk(0)
         ids = vocabulary.ids(column.dictionary, missing="mark").numpy().astype(np.int32)
-        triples[:, k] = ids[column.indices.to_numpy()]
+        triples[:, k] = ids[numbers(column.indices.cast(pa.int32()), np.int32)]
     return torch.from_numpy(triples)
 
 
