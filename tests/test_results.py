@@ -8,17 +8,69 @@ from pathlib import Path
 
 import pytest
 
+from pathe.artifact import load_model
+from pathe.datasets import KnowledgeGraph
+from pathe.evaluation import evaluate
+from pathe.experiments import judged, read_experiment
+from pathe.report import read_results, write_report
+
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in (ROOT / "docs" / "results.md").read_text().splitlines()
-    if line.startswith("|") and "results/" in line
+    if line.startswith("|")
+    and re.search(r"\[[\w-]+\]\(\.\./results/.+\) \|$", line)
+    and "[json]" not in line
 ]
 
 
 def test_every_file_has_its_row():
-    named = {re.search(r"results/(.+)\.json", row[-1]).group(1) for row in ROWS}
+    text = (ROOT / "docs" / "results.md").read_text()
+    named = set(re.findall(r"results/([\w.-]+)\.json", text))
     assert named == {p.stem for p in (ROOT / "results").glob("*.json")}
+
+
+def test_the_tables_are_those_that_the_files_make(tmp_path):
+    page = tmp_path / "results.md"
+    page.write_text((ROOT / "docs" / "results.md").read_text())
+    write_report(ROOT / "results", page)
+    assert page.read_text() == (ROOT / "docs" / "results.md").read_text()
+
+
+SUMMARIES = read_results(ROOT / "results")
+
+
+@pytest.mark.parametrize("summary", SUMMARIES, ids=lambda s: s["name"])
+def test_a_result_says_where_it_comes_from_and_met_its_bars(summary):
+    assert re.fullmatch(r"[0-9a-f]{40}", summary["commit"])
+    assert "reproduce" in summary["command"]
+    assert "/" not in summary["command"].split(" --")[0]
+    for key in ("fingerprint", "protocol", "test_set", "config", "device", "seeds"):
+        assert summary[key]
+    experiment = read_experiment(summary["name"], ROOT / "experiments")
+    expected = experiment.config(summary["seeds"][0]).as_dict()
+    assert {k: v for k, v in summary["config"].items() if k in expected} == expected
+    for key, bar in summary["bars"].items():
+        assert judged(summary)[key]["mean"] >= bar
+
+
+@pytest.mark.parametrize("folder", sorted((ROOT / "models").iterdir()), ids=lambda p: p.name)
+def test_a_model_that_ships_loads_and_is_that_of_its_result(folder):
+    artifact = load_model(folder)
+    [summary] = [s for s in SUMMARIES if s["name"] == folder.name] or [None]
+    if summary:
+        assert artifact.config.seed == summary["best_seed"]
+        run = summary["runs"][summary["seeds"].index(summary["best_seed"])]
+        shown = run["inference"]["sampled:50"] if summary["table"] == "inductive" else run
+        assert f"| mrr | {round(shown['mrr'], 4)} |" in (folder / "README.md").read_text()
+    assert artifact.temperatures
+
+
+def test_what_is_said_of_missing_triples_is_what_was_measured():
+    text = (ROOT / "docs" / "decisions" / "0006-using-a-model.md").read_text()
+    found = json.loads((ROOT / "benchmarks" / "plausibility.json").read_text())["found"]
+    for name, counts in found.items():
+        assert f"| {name} | {' | '.join(map(str, counts.values()))} |" in text
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
@@ -42,7 +94,8 @@ def readme_figures() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("figure", "file"), readme_figures())
 def test_the_readme_shows_what_the_file_holds(figure, file):
     found = json.loads((ROOT / file).read_text())
-    assert float(figure) == pytest.approx(found["mrr"], abs=0.0005)
+    shown = found["metrics"]["mrr"]["mean"] if "metrics" in found else found["mrr"]
+    assert float(figure) == pytest.approx(shown, abs=0.0005)
 
 
 @pytest.mark.parametrize("device", ["gpu", "cpu"])
@@ -53,9 +106,29 @@ def test_the_page_on_performance_shows_what_the_files_hold(device):
         assert shown in text
 
 
-@pytest.mark.parametrize("name", ["foundation", "speed", "speed_gpu"])
+@pytest.mark.parametrize("name", ["foundation", "speed", "speed_gpu", "use"])
 def test_committed_benchmarks_met_their_bars_and_say_where_they_come_from(name):
     found = json.loads((ROOT / "benchmarks" / f"{name}.json").read_text())
     assert re.fullmatch(r"[0-9a-f]{40}", found["commit"])
     assert found["machine"]["cpu"]
     assert [row["measure"] for row in found["results"] if not row["met"]] == []
+
+
+DATA = ROOT.parent / "shared" / "data"
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="no benchmark data here")
+@pytest.mark.parametrize(
+    ("name", "data", "protocol"),
+    [
+        ("wn18rr-relation", "wn18rr", "full"),
+        ("fb237_v1-link", "inductive/fb237_v1_ind", "sampled:50"),
+    ],
+)
+def test_a_model_that_ships_gives_its_figures_back_on_a_cpu(name, data, protocol):
+    kg = KnowledgeGraph.read(DATA / data)
+    found = evaluate(load_model(ROOT / "models" / name), kg, protocol=protocol)
+    card = (ROOT / "models" / name / "README.md").read_text()
+    for key in ("mrr", "hits_at_10"):
+        shown = float(re.search(rf"\| {key} \| (\S+) \|", card).group(1))
+        assert found[key] == pytest.approx(shown, abs=0.002)
