@@ -20,8 +20,9 @@ ORDER = [
     "attention_gpu", "attention", "scores_cpu", "scores_gpu", "scores", "encoder", "aggregators",
     "model", "losses", "negatives", "encoding", "builder", "artifact", "hub", "ranking",
     "evaluation", "calibration", "evidence", "missing", "vectors", "predict", "recorded",
-    "training", "analysis", "plots", "callbacks", "runs", "experiments", "report", "tables", "show",
-    "options", "commands_graph", "commands_lab", "commands_model", "commands_use", "cli",
+    "training", "analysis", "plots", "callbacks", "runs", "experiments", "report", "tuning",
+    "tables", "show", "options", "commands_graph", "commands_lab", "commands_model", "commands_use",
+    "cli",
 ]  # fmt: skip
 
 

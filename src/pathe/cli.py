@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from pathe.commands_graph import analyze, convert, paths
-from pathe.commands_lab import reproduce
+from pathe.commands_lab import reproduce, tune
 from pathe.commands_model import config, evaluate, train
 from pathe.commands_use import embed, missing, predict, pull, push, schema, similar
 from pathe.errors import Interrupted, PatheError
@@ -59,7 +59,7 @@ PANELS = {
     "A graph": (analyze, paths, convert),
     "A model": (train, evaluate, config, push, pull),
     "Using it": (predict, similar, missing, embed, schema),
-    "Research": (reproduce,),
+    "Research": (reproduce, tune),
 }
 for panel, commands in PANELS.items():
     for command in commands:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from pathe.errors import PatheError
-from pathe.options import tell
+from pathe.options import Data, Json, ReadData, Seed, err, print_json, reads_data, tell
 
 Experiments = Annotated[
     Path, typer.Option(help="The folder of experiment files.", show_default=True)
@@ -66,3 +66,51 @@ def reproduce(
 
         write_report(results, page)
         tell(f"wrote {page}")
+
+
+@reads_data
+def tune(
+    read: ReadData,
+    data: Data,
+    space: Annotated[
+        str,
+        typer.Option(
+            help="[cyan]link[/], [cyan]paper-link[/], [cyan]paper-relation[/], or a .yaml with "
+            "`fixed:` and `space:`."
+        ),
+    ] = "link",
+    trials: Annotated[int, typer.Option(min=1, help="How many configurations to try.")] = 50,
+    out_: Annotated[
+        Path | None,
+        typer.Option("--out", help="The search's folder. Default: runs/DATA-tune-SPACE."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Fix a setting in all trials."),
+    ] = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Search for better settings: random trials, judged on the validation set, the weak pruned.
+
+    The folder holds every trial, [cyan]best.yaml[/] (for [cyan]pathe train --preset[/]),
+    [cyan]result.json[/] and [cyan]report.png[/]. The same command goes on with a search that was
+    stopped, or adds trials to it.
+    """
+    from pathe.config import read_overrides
+
+    settings = read_overrides(set_ or [])
+    kg = read(data)
+    with err.status("starting ..."):
+        from pathe.tuning import read_space
+        from pathe.tuning import tune as search
+    chosen = read_space(space)
+    folder = out_ or Path("runs") / f"{kg.name.replace(':', '-')}-tune-{chosen.name}"
+    tell(f"search folder: {folder}")
+    result = search(kg, chosen, folder, settings=settings, n_trials=trials, seed=seed, say=tell)
+    if as_json:
+        print_json(result)
+    else:
+        best = ", ".join(f"{key}={value}" for key, value in result["best"].items())
+        tell(f"best validation MRR {result['best_valid_mrr']:.4f}: {best}")
+        tell(f"train with it: pathe train {data} --preset {folder / 'best.yaml'}")

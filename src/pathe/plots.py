@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,6 +45,53 @@ def plot_run(metrics: list[dict[str, Any]], result: dict[str, Any], path: Path) 
     )
 
 
+def plot_search(result: dict[str, Any], path: Path) -> None:
+    """Draw a search: the trials in order, and what the choices of the three likeliest settings did.
+
+    A setting matters as far as its choices' means differ.
+    """
+    complete = [t for t in result["trials"] if t["valid_mrr"] is not None]
+    ranked = sorted(complete[0]["settings"], key=lambda key: -_difference(complete, key))
+    panels: list[Callable[[Axes], Any]] = [partial(_trials, trials=result["trials"])]
+    panels += [partial(_choices, trials=complete, key=key) for key in ranked[:3]]
+    panels += [lambda axes: axes.set_axis_off()] * (4 - len(panels))
+    title = f"{result['data']}, space {result['space']}: best validation MRR"
+    _draw(Path(path), f"{title} {result['best_valid_mrr']:.4f}", panels)
+
+
+def _by_choice(trials: list[dict[str, Any]], key: str) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for trial in trials:
+        found.setdefault(str(trial["settings"][key]), []).append(trial["valid_mrr"])
+    return dict(sorted(found.items()))
+
+
+def _difference(trials: list[dict[str, Any]], key: str) -> float:
+    means = [sum(v) / len(v) for v in _by_choice(trials, key).values()]
+    return max(means) - min(means)
+
+
+def _trials(axes: Axes, trials: list[dict[str, Any]]) -> None:
+    best, seen = [], 0.0
+    for trial in trials:
+        seen = max(seen, trial["valid_mrr"] or 0.0)
+        best.append(seen)
+    done = [(i, t["valid_mrr"]) for i, t in enumerate(trials, 1) if t["valid_mrr"] is not None]
+    axes.scatter([i for i, _ in done], [v for _, v in done], s=18, color=BLUE, zorder=3)
+    axes.step(range(1, len(best) + 1), best, where="post", color=ORANGE)
+    pruned = len(trials) - len(done)
+    _title(axes, f"Trials ({pruned} pruned or refused)", "trial", "validation MRR")
+
+
+def _choices(axes: Axes, trials: list[dict[str, Any]], key: str) -> None:
+    groups = _by_choice(trials, key)
+    for i, values in enumerate(groups.values()):
+        axes.scatter([i] * len(values), values, s=18, color=BLUE, alpha=0.6)
+        axes.hlines(sum(values) / len(values), i - 0.25, i + 0.25, color=ORANGE)
+    axes.set_xticks(range(len(groups)), list(groups))
+    _title(axes, key, "", "validation MRR")
+
+
 def check_picture(path: Path) -> None:
     """Refuse a picture that couldn't be written, before the work that it is for."""
     if path.suffix.lower() not in FORMATS:
@@ -52,7 +99,7 @@ def check_picture(path: Path) -> None:
     check_place(path)
 
 
-def _draw(path: Path, title: str, panels: list[Callable[[Axes], None]]) -> None:
+def _draw(path: Path, title: str, panels: Sequence[Callable[[Axes], Any]]) -> None:
     """Four panels under a title, written whole or not at all."""
     path = Path(path)
     check_picture(path)

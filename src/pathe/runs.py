@@ -57,7 +57,7 @@ def train(
     leads = os.environ.get("LOCAL_RANK", "0") == "0"  # the others are started by Lightning
     last = _open_run(folder, config, fingerprint, resume) if leads else _last(folder, resume)
     graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
-    valid_M3 = _seen(kg)
+    valid_M3 = seen_valid(kg)
     if not len(valid_M3):
         say(
             "no validation triples with known entities: no early stopping, training takes all "
@@ -254,7 +254,7 @@ def _trainer(
     )
 
 
-def _seen(kg: KnowledgeGraph) -> torch.Tensor:
+def seen_valid(kg: KnowledgeGraph) -> torch.Tensor:
     """Validation triples whose entities training knows."""
     known = torch.zeros(kg.n_entities, dtype=torch.bool)
     known[kg.train[:, [0, 2]].long()] = True
