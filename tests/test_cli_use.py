@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from command import pathe
 from graphs import toy
 from test_predict import artifact_of
 
 from pathe.artifact import save_model
-from pathe.cli import main
 from pathe.predict import Predictor
 
 
@@ -26,19 +25,12 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture
-def ask(place, monkeypatch, capsys):
+def ask(place):
     """Runs a command in the folder: (exit code, stdout, stderr)."""
 
     def run(*args):
-        monkeypatch.chdir(place)
-        monkeypatch.setattr(sys, "argv", ["pathe", *map(str, args)])
-        try:
-            main()
-            code = 0
-        except SystemExit as stopped:
-            code = stopped.code or 0
-        said = capsys.readouterr()
-        return code, said.out, said.err
+        found = pathe(*args, cwd=place)
+        return found.returncode, found.stdout, found.stderr
 
     return run
 

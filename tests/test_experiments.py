@@ -1,17 +1,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from command import pathe
 from graphs import toy
 from small import SMALL
 
 from pathe import experiments as lab
 from pathe.artifact import load_model
-from pathe.cli import main
 from pathe.config import Config
 from pathe.errors import ConfigError, UnknownNameError
 from pathe.report import tables, write_report
@@ -31,7 +30,7 @@ def test_every_experiment_in_the_repository_can_be_read(name):
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def place(tmp_path):
     toy().save(tmp_path / "data" / "toy")
     (tmp_path / "experiments").mkdir()
     file = {
@@ -40,23 +39,13 @@ def place(tmp_path, monkeypatch):
         "ships": True,
     }  # fmt: skip
     (tmp_path / "experiments" / "toy.yaml").write_text(yaml.safe_dump(file))
-    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def run(monkeypatch, *args):
-    monkeypatch.setattr(sys, "argv", ["pathe", *map(str, args)])
-    try:
-        main()
-    except SystemExit as stopped:
-        if stopped.code:
-            raise
-
-
-def test_an_experiment_runs_is_summarised_shipped_and_shown(place, monkeypatch, capsys):
+def test_an_experiment_runs_is_summarised_shipped_and_shown(place):
     (place / "page.md").write_text("before\n<!-- tables -->\nold\n<!-- end of tables -->\nafter\n")
     args = ("reproduce", "toy", "--data", "data", "--models", "models", "--page", "page.md")
-    run(monkeypatch, *args)
+    assert pathe(*args, cwd=place).returncode == 0
     summary = json.loads((place / "results" / "toy.json").read_text())
     assert summary["seeds"] == [0, 5]
     mrrs = [r["mrr"] for r in summary["runs"]]
@@ -78,30 +67,27 @@ def test_an_experiment_runs_is_summarised_shipped_and_shown(place, monkeypatch, 
     assert "▼" in page  # the made-up paper has a higher MRR
     assert page.count("▼") == 1  # but not more hits
     stamp = (place / "runs" / "toy" / "seed-5" / "result.json").stat().st_mtime_ns
-    capsys.readouterr()
-    run(monkeypatch, *args)  # nothing is done twice
-    assert "seed 5: done already" in capsys.readouterr().err
+    again = pathe(*args, cwd=place)  # nothing is done twice
+    assert "seed 5: done already" in again.stderr
     assert (place / "runs" / "toy" / "seed-5" / "result.json").stat().st_mtime_ns == stamp
     again = json.loads((place / "results" / "toy.json").read_text())
     assert again == summary
     assert (place / "page.md").read_text() == page
 
 
-def test_other_settings_do_not_pass_for_done(place, monkeypatch, capsys):
-    run(monkeypatch, "reproduce", "toy", "--data", "data", "--set", "max_epochs=1")
-    with pytest.raises(SystemExit) as stopped:
-        run(monkeypatch, "reproduce", "toy", "--data", "data")
-    assert stopped.value.code == 2
-    assert "done with other settings" in capsys.readouterr().err
+def test_other_settings_do_not_pass_for_done(place):
+    pathe("reproduce", "toy", "--data", "data", "--set", "max_epochs=1", cwd=place)
+    found = pathe("reproduce", "toy", "--data", "data", cwd=place)
+    assert found.returncode == 2
+    assert "done with other settings" in found.stderr
 
 
-def test_an_interrupted_seed_goes_on(place, monkeypatch, capsys):
-    run(monkeypatch, "reproduce", "toy", "--data", "data")
+def test_an_interrupted_seed_goes_on(place):
+    pathe("reproduce", "toy", "--data", "data", cwd=place)
     before = json.loads((place / "results" / "toy.json").read_text())
     (place / "runs" / "toy" / "seed-5" / "result.json").unlink()
-    capsys.readouterr()
-    run(monkeypatch, "reproduce", "toy", "--data", "data")
-    assert "seed 5: going on with" in capsys.readouterr().err
+    found = pathe("reproduce", "toy", "--data", "data", cwd=place)
+    assert "seed 5: going on with" in found.stderr
     after = json.loads((place / "results" / "toy.json").read_text())
     assert after["metrics"] == before["metrics"]
 

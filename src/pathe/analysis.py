@@ -38,7 +38,7 @@ NOTES = [
 def analyze(kg: KnowledgeGraph, *, seed: int = 0, top: int = 11) -> dict[str, Any]:
     """Statistics of the training graph and what is held out; a share or mean of nothing is None.
 
-    name      of the graph; `seed` draws the samples of walks and pairs
+    name      of the graph; its `fingerprint`; `seed` draws the samples of walks and pairs
     counts    entities (all splits), entities_in_train, relations, relations_in_train, self_loops
               (train), triples / seen / unseen per split (seen: both entities occur in train), and
               what the reader left out: duplicates, literals, skipped, unknown_relations
@@ -62,6 +62,7 @@ def analyze(kg: KnowledgeGraph, *, seed: int = 0, top: int = 11) -> dict[str, An
     degrees_E = graph.outgoing.degrees_E + graph.incoming.degrees_E
     result: Stats = {
         "name": kg.name,
+        "fingerprint": kg.fingerprint(),
         "seed": seed,
         "counts": _counts(kg, degrees_E),
         "degree": _degree(graph, degrees_E),

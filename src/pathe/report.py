@@ -60,6 +60,13 @@ INDUCTIVE = {
     "NodePiece + CompGCN": (0.873, 0.939, 0.944, 0.949, 0.830, 0.886, 0.785, 0.807),
     "PathE (paper)": (0.834, 0.872, 0.868, 0.850, 0.530, 0.551, 0.540, 0.537),
 }
+# What the paper's appendix says: mean degree, share of the two most frequent relations, contexts.
+PROPERTIES = {
+    "fb15k-237": ("37.5", "10.6 %", "92 %"),
+    "wn18rr": ("4.28", "74 %", "8 %"),
+    "codex-l": ("14.14", "41.6 %", "46.4 %"),
+    "yago3-10": ("17.52", "64 %", "19.8 %"),
+}
 PAIRS = [f"{family} v{v}" for family in ("FB15k-237", "WN18RR") for v in (1, 2, 3, 4)]
 
 
@@ -73,12 +80,16 @@ def write_report(results: Path, page: Path) -> None:
     """Puts the tables between their marks in the page; what stands around them stays."""
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
-    text = f"{before}{BEGIN}\n{tables(read_results(results))}\n{END}{after}"
+    properties = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted((results / "properties").glob("*.json"))
+    ]
+    text = f"{before}{BEGIN}\n{tables(read_results(results), properties)}\n{END}{after}"
     with replacing(page) as aside:
         aside.write_text(text, encoding="utf-8")
 
 
-def tables(summaries: list[dict[str, Any]]) -> str:
+def tables(summaries: list[dict[str, Any]], properties: list[dict[str, Any]] | None = None) -> str:
     """All tables in Markdown."""
     parts = [
         *_comparison("link", "Link prediction", summaries),
@@ -86,6 +97,7 @@ def tables(summaries: list[dict[str, Any]]) -> str:
         *_inductive(summaries),
         *_rows("ablation", "Ablations of the published configuration", summaries),
         *_rows("paths", "Paths per triple", summaries),
+        *_properties(properties or []),
     ]
     return "\n".join(parts)
 
@@ -142,6 +154,33 @@ def _inductive(summaries: list[dict[str, Any]]) -> Iterator[str]:
     yield _line("parameters", *sizes)
     files = [_link(ours[pair]) if pair in ours else "-" for pair in PAIRS]
     yield _line("file", *files)
+    yield ""
+
+
+def _properties(found: list[dict[str, Any]]) -> Iterator[str]:
+    """The appendix's properties of each graph, the paper's figures in brackets."""
+    if not found:
+        return
+    yield "\n## Properties of the graphs\n"
+    yield "`pathe analyze DATA --json`, a file a graph; the paper's figures in brackets.\n"
+    columns = (
+        "entities in train", "relations", "train", "valid, seen", "test, seen", "mean degree",
+        "two most frequent relations", "distinct contexts an entity", "verdict",
+    )  # fmt: skip
+    yield from _head(columns)
+    for graph in found:
+        counts = graph["counts"]
+        paper = PROPERTIES.get(graph["name"], ("", "", ""))
+        ours = (
+            f"{graph['degree']['mean']:.2f}",
+            f"{100 * graph['relations']['top_two_share']:.1f} %",
+            f"{100 * graph['contexts'][0]['distinct']:.1f} %",
+        )
+        cells = [f"{a} ({b})" if b else a for a, b in zip(ours, paper, strict=True)]
+        sizes = (counts["entities_in_train"], counts["relations"], counts["triples"]["train"],
+                 counts["seen"]["valid"], counts["seen"]["test"])  # fmt: skip
+        name = f"[{graph['name']}](../results/properties/{graph['name']}.json)"
+        yield _line(name, *(f"{n:,}" for n in sizes), *cells, graph["verdict"]["grade"])
     yield ""
 
 
