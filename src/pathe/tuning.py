@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -236,6 +238,7 @@ def _report(
         header = f"# Found by pathe tune on {kg.name}: validation MRR {best.value:.4f}\n"
         aside.write_text(header + yaml.safe_dump(chosen, sort_keys=False), encoding="utf-8")
     result = {
+        "command": shlex.join(["pathe", *sys.argv[1:]]),
         "data": kg.name,
         "fingerprint": kg.fingerprint(),
         "space": space.name,
