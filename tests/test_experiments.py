@@ -149,3 +149,18 @@ def test_a_page_keeps_its_words(tmp_path):
 def test_defaults_are_those_of_the_config():
     experiment = lab.Experiment("x", "X", "link", "x")
     assert experiment.config(0) == Config()
+
+
+def test_the_figure_of_paths_per_triple_is_drawn_once_there_are_two(place):
+    (place / "results").mkdir()
+    page = place / "page.md"
+    page.write_text("<!-- tables -->\n<!-- end of tables -->\n")
+    pathe("reproduce", "toy", "--data", "data", cwd=place)
+    summary = json.loads((place / "results" / "toy.json").read_text())
+    for name, n_paths in (("fb15k237-link-paper", 4), ("fb15k237-link-paper-ppt2", 1)):
+        more = {"name": name, "table": "paths", "config": summary["config"] | {"n_paths": n_paths}}
+        (place / "results" / f"{name}.json").write_text(json.dumps(summary | more))
+        write_report(place / "results", page)
+        assert page.with_name("paths-per-triple.svg").exists() == (n_paths == 1)
+    text = page.with_name("paths-per-triple.svg").read_text()
+    assert "<svg" in text

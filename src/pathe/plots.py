@@ -92,6 +92,42 @@ def _choices(axes: Axes, trials: list[dict[str, Any]], key: str) -> None:
     _title(axes, key, "", "validation MRR")
 
 
+def plot_figure(path: Path, title: str, draw: Callable[[Axes], Any]) -> None:
+    """Draw one panel to a file."""
+    path = Path(path)
+    check_picture(path)
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    with rc_context({"text.parse_math": False, "svg.hashsalt": "pathe"}):
+        axes = figure.subplots()
+        _style(axes)
+        draw(axes)
+        figure.suptitle(title, color=INK, fontsize=11)
+        _save(figure, path)
+
+
+def draw_paths_per_triple(axes: Axes, found: dict[int, dict[str, dict[str, float]]]) -> None:
+    """MRR and hits against the number of paths; {paths: {metric: {mean, std}}}."""
+    counts = sorted(found)
+    for key, label in (("mrr", "MRR"), ("hits_at_1", "Hits@1"), ("hits_at_10", "Hits@10")):
+        means = [found[n][key]["mean"] for n in counts]
+        spreads = [found[n][key]["std"] for n in counts]
+        axes.errorbar(counts, means, spreads, marker="o", capsize=3, label=label)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(counts, [str(n) for n in counts])
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize=9)
+    _title(axes, "", "paths a triple (half of them for either end)")
+
+
+def draw_positions(axes: Axes, component_T: Sequence[float]) -> None:
+    """The first principal component of the position vectors, by distance from the focus."""
+    axes.plot(range(len(component_T)), component_T, color=BLUE, marker="o", markersize=3)
+    _title(axes, "", "tokens from the entity that a path describes", "first principal component")
+
+
 def check_picture(path: Path) -> None:
     """Refuse a picture that couldn't be written, before the work that it is for."""
     if path.suffix.lower() not in FORMATS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,10 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
 
 
 def write_report(results: Path, page: Path) -> None:
-    """Puts the tables between their marks in the page; what stands around them stays."""
+    """Puts the tables between their marks in the page; what stands around them stays.
+
+    The figure of paths per triple goes beside the page, once there is something to draw.
+    """
     before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
     properties = [
@@ -87,6 +91,22 @@ def write_report(results: Path, page: Path) -> None:
     text = f"{before}{BEGIN}\n{tables(read_results(results), properties)}\n{END}{after}"
     with replacing(page) as aside:
         aside.write_text(text, encoding="utf-8")
+    if len(found := paths_per_triple(read_results(results))) > 1:
+        from pathe.plots import draw_paths_per_triple, plot_figure
+
+        title = "FB15k-237, published configuration: paths per triple"
+        draw = partial(draw_paths_per_triple, found=found)
+        plot_figure(page.with_name("paths-per-triple.svg"), title, draw)
+
+
+def paths_per_triple(summaries: list[dict[str, Any]]) -> dict[int, dict[str, dict[str, float]]]:
+    """Metrics by the number of paths a triple, of the published configuration on FB15k-237."""
+    base = "fb15k237-link-paper"
+    return {
+        2 * s["config"]["n_paths"]: s["metrics"]
+        for s in summaries
+        if s["name"] == base or s["name"].startswith(f"{base}-ppt")
+    }
 
 
 def tables(summaries: list[dict[str, Any]], properties: list[dict[str, Any]] | None = None) -> str:
