@@ -43,17 +43,19 @@ def test_a_model_comes_back_as_it_was(folder):
 
 def test_the_card_is_in_the_hubs_format(folder):
     artifact = load_model(folder)
-    facts = {"data": "a: b", "task": "link", "mrr": 0.5, "hits_at_10": 0.7}
+    facts = {"data": "a: b", "task": "link", "mrr": 0.5, "hits_at_10": 0.7,
+             "protocol": "sampled:50"}  # fmt: skip
     save_model(folder, artifact, facts)
     _, header, text = (folder / "README.md").read_text().split("---\n", 2)
     found = yaml.safe_load(header)
     assert found["library_name"] == "pathe"
     [result] = found["model-index"][0]["results"]
     assert result["dataset"]["name"] == "a: b"
-    assert result["metrics"] == [
-        {"type": "mrr", "value": 0.5},
-        {"type": "hits_at_10", "value": 0.7},
+    assert [(m["type"], m["value"]) for m in result["metrics"]] == [
+        ("mrr", 0.5),
+        ("hits_at_10", 0.7),
     ]
+    assert result["metrics"][0]["name"] == "mrr, sampled:50 ranking"
     assert "| mrr | 0.5 |" in text
     save_model(folder, artifact)
     assert "model-index" not in (folder / "README.md").read_text()
@@ -84,6 +86,26 @@ def test_saving_into_a_folder_of_something_else_is_refused(folder, tmp_path):
     with pytest.raises(PatheError, match="new or empty folder"):
         save_model(tmp_path, artifact)  # a run: its model lies in it
     assert load_model(tmp_path).config == artifact.config
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "config.json").write_text('{"name": "my site"}')
+    (site / "README.md").write_text("mine")
+    with pytest.raises(ModelError, match="not written by PathE"):
+        save_model(site, artifact)
+    assert (site / "README.md").read_text() == "mine"
+
+
+def test_saving_to_the_current_folder_and_through_a_link(folder, tmp_path, monkeypatch):
+    artifact = load_model(folder)
+    (tmp_path / "link").symlink_to(folder)
+    (folder / "gone").symlink_to(tmp_path / "nowhere")
+    save_model(tmp_path / "link", artifact, {"mrr": 0.125})
+    assert (tmp_path / "link").is_symlink()
+    assert "mrr | 0.125" in (folder / "README.md").read_text()
+    monkeypatch.chdir(folder)
+    save_model(".", artifact, {"mrr": 0.25})
+    assert "mrr | 0.25" in (folder / "README.md").read_text()
+    load_model(folder)
 
 
 def test_a_failed_save_keeps_the_old_model(folder, monkeypatch):

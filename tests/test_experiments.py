@@ -52,7 +52,7 @@ def test_an_experiment_runs_is_summarised_shipped_and_shown(place):
     assert mrrs[0] != mrrs[1]
     assert summary["metrics"]["mrr"]["mean"] == pytest.approx(sum(mrrs) / 2)
     assert summary["metrics"]["mrr"]["std"] == pytest.approx(abs(mrrs[0] - mrrs[1]) / 2**0.5)
-    assert summary["command"].startswith("pathe reproduce toy")
+    assert summary["command"] == "pathe reproduce toy --data FOLDER"
     assert summary["config"]["seed"] == 0
     for key in ("commit", "fingerprint", "protocol", "test_set", "device", "parameters"):
         assert summary[key]
@@ -75,8 +75,70 @@ def test_an_experiment_runs_is_summarised_shipped_and_shown(place):
     assert (place / "page.md").read_text() == page
 
 
+def test_trying_other_settings_touches_no_result(place):
+    pathe("reproduce", "toy", "--data", "data", cwd=place)
+    before = (place / "results" / "toy.json").read_text()
+    found = pathe("reproduce", "toy", "--data", "data", "--set", "dim=8", cwd=place)
+    assert found.returncode == 0, found.stderr
+    assert "toy: mrr" in found.stderr
+    assert (place / "results" / "toy.json").read_text() == before
+    assert (place / "runs-tried" / "toy" / "seed-0").is_dir()
+    for more in (("--models", "models"), ("--page", "page.md")):
+        found = pathe("reproduce", "toy", "--data", "data", "--set", "dim=8", *more, cwd=place)
+        assert found.returncode == 2
+        assert "drop --set" in found.stderr
+
+
+def test_a_page_without_its_marks_is_refused_before_any_work(place):
+    (place / "page.md").write_text("before\n<!-- tables -->\nIMPORTANT\n")
+    for page in ("page.md", "none.md"):
+        found = pathe("reproduce", "toy", "--data", "data", "--page", page, cwd=place)
+        assert found.returncode == 2
+    assert "IMPORTANT" in (place / "page.md").read_text()
+    assert not (place / "runs").exists()
+
+
+def test_a_seed_that_had_stopped_early_is_not_trained_on(place):
+    path = place / "experiments" / "toy.yaml"
+    said = yaml.safe_load(path.read_text())
+    said["settings"] |= {"patience": 1, "max_epochs": 60, "dropout": 0.3, "context_dropout": 0.5}
+    path.write_text(yaml.safe_dump(said | {"seeds": [5]}))
+    pathe("reproduce", "toy", "--data", "data", cwd=place)
+    before = json.loads((place / "results" / "toy.json").read_text())
+    assert before["runs"][0]["epochs"] < 60
+    for _ in range(2):
+        (place / "runs" / "toy" / "seed-5" / "result.json").unlink()
+        found = pathe("reproduce", "toy", "--data", "data", cwd=place)
+        assert found.returncode == 0, found.stderr
+        after = json.loads((place / "results" / "toy.json").read_text())
+        assert after["metrics"] == before["metrics"]
+        assert after["runs"][0]["epochs"] == before["runs"][0]["epochs"]
+
+
+def test_other_data_do_not_pass_for_done(place):
+    toy_path = place / "data" / "toy"
+    (place / "data" / "toy_ind").mkdir()
+    for split in ("train", "valid", "test"):
+        text = (toy_path / f"{split}.txt").read_text()
+        (place / "data" / "toy_ind" / f"{split}.txt").write_text(text.replace("e", "x"))
+    path = place / "experiments" / "toy.yaml"
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | {"table": "inductive"}))
+    assert pathe("reproduce", "toy", "--data", "data", cwd=place).returncode == 0
+    test = place / "data" / "toy_ind" / "test.txt"
+    test.write_text(test.read_text().split("\n", 1)[1])
+    found = pathe("reproduce", "toy", "--data", "data", cwd=place)
+    assert found.returncode == 2
+    assert "other settings or data" in found.stderr
+    for file in (place / "data" / "toy_ind").iterdir():
+        file.unlink()
+    found = pathe("reproduce", "toy", "--data", "data", "--runs", "new", cwd=place)
+    assert found.returncode == 2
+    assert "no inference graph" in found.stderr
+
+
 def test_other_settings_do_not_pass_for_done(place):
-    pathe("reproduce", "toy", "--data", "data", "--set", "max_epochs=1", cwd=place)
+    more = ("--set", "dim=8", "--runs", "runs")
+    pathe("reproduce", "toy", "--data", "data", *more, cwd=place)
     found = pathe("reproduce", "toy", "--data", "data", cwd=place)
     assert found.returncode == 2
     assert "done with other settings" in found.stderr
@@ -99,6 +161,11 @@ def test_an_interrupted_seed_goes_on(place):
         ({"table": "links"}, "table is one of"),
         ({"settings": {"dimm": 3}}, "no setting 'dimm'"),
         ({"preset": "paper"}, "no preset 'paper'"),
+        ({"seeds": 3}, "seeds are a list"),
+        ({"seeds": []}, "seeds are a list"),
+        ({"seeds": [0, 0]}, "seeds are a list"),
+        ({"settings": None}, "settings are lines"),
+        ({"paper": {"mrr": 0.2}}, "no parameters"),
     ],
 )
 def test_bad_experiments_are_refused(place, changes, words):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from unittest import mock
 
 import pytest
 import torch
@@ -94,14 +95,14 @@ def test_triples_that_would_corrupt_the_graph_are_refused(rows, words):
 @settings(max_examples=80, deadline=None)
 @given(triple_lists(), st.integers(0, 10**6), st.sampled_from([3, 300]))
 def test_extending_equals_building_from_all(given_graph, seed, few):
-    graphs.FEW = few  # one by one, or all at once
     rows, n_entities, n_relations = given_graph
     chance = random.Random(seed)
     old = [row for row in rows if chance.random() < 0.6]
     n_old = max((max(h, t) for h, _, t in old), default=-1) + 1
     graph = build_graph(sorted_triples(old), n_old, n_relations)
     new = sorted_triples(row for row in rows if row not in old)
-    grown = extend_graph(graph, new, n_entities)
+    with mock.patch.object(graphs, "FEW", few):  # one by one, or all at once
+        grown = extend_graph(graph, new, n_entities)
     whole = build_graph(sorted_triples(rows), n_entities, n_relations)
     assert (grown.n_entities, grown.n_relations) == (n_entities, n_relations)
     for part in ("outgoing", "incoming", "out_contexts", "in_contexts"):

@@ -181,10 +181,10 @@ def test_entities_are_encoded_once_and_a_question_about_two_encodes_two(monkeypa
         (lambda p: p.explain("e0001", "r1", "e9999"), "unknown entity 'e9999'"),
         (lambda p: p.add([("new", "nope", "e0001")]), "unknown relation 'nope'"),
         (lambda p: list(p.missing(3, relations=["nope"])), "unknown relation 'nope'"),
-        (lambda p: p.tails("e0001", "r1", 0), "k must be at least 1"),
-        (lambda p: next(p.missing(0)), "k must be at least 1"),
-        (lambda p: p.similar("e0001", -1), "k must be at least 1"),
-        (lambda p: p.tails(5, "r1"), "is text; got 5"),
+        (lambda p: p.tails("e0001", "r1", 0), "k must be a whole number"),
+        (lambda p: next(p.missing(0)), "k must be a whole number"),
+        (lambda p: p.similar("e0001", -1), "k must be a whole number"),
+        (lambda p: p.tails(5, "r1"), "A name is text; got 5"),
         (lambda p: p.tails("\udcff", "r1"), "unknown entity"),
         (lambda p: next(p.answer([("e0001", None)])), "Give two of"),
         (lambda p: p.tails("e0001", "next"), "makes 'next' '\\^r0': ask with that"),
@@ -193,6 +193,9 @@ def test_entities_are_encoded_once_and_a_question_about_two_encodes_two(monkeypa
         (lambda p: p.score([("e0001", "r1")]), "three names"),
         (lambda p: p.add([("a", "r1", "")]), "three names"),
         (lambda p: p.add([("a", "r1", 5)]), "three names"),
+        (lambda p: p.add([("a", "r1", "\udcff")]), "three names"),
+        (lambda p: p.add([None]), "three names"),
+        (lambda p: p.explain("e0001", "r1", "e0002", "foo"), "head, relation or tail"),
     ],
 )
 def test_what_is_wrong_is_said(ask, words):
@@ -290,13 +293,35 @@ def test_a_graph_of_triples_in_memory():
     assert kg.train.tolist() == [[0, 1, 2], [1, 0, 0]]
     assert kg.test.tolist() == [[2, 0, 1]]
     assert Predictor(artifact_of(kg, task="link"), kg).tails("a", "r0")
+    import pandas
+
+    frame = pandas.DataFrame([("a", "r0", "b"), ("b", "r0", "c")], columns=["h", "r", "t"])
+    assert len(KnowledgeGraph.from_triples(frame).train) == 2
+    assert len(KnowledgeGraph.from_triples(frame.to_numpy()).train) == 2
+    assert "3 entities, 1 relations, 2 / 0 / 0" in repr(KnowledgeGraph.from_triples(frame))
+    with pytest.raises(DataError, match="three names"):
+        KnowledgeGraph.from_triples(["abc"])
     with pytest.raises(DataError, match="train, triple 2: expected three names"):
         KnowledgeGraph.from_triples([("a", "r", "b"), ("a", "", "b")])
     with pytest.raises(DataError, match="triple 1: the relation 'x'"):
         KnowledgeGraph.from_triples([("a", "r", "b")], [("a", "x", "b")])
 
 
+def test_folders_serve_as_well(tmp_path):
+    from pathe.artifact import save_model
+
+    kg = toy()
+    kg.save(tmp_path / "graph")
+    save_model(tmp_path / "model", artifact_of(kg))
+    p = Predictor(tmp_path / "model", str(tmp_path / "graph"))
+    assert p.tails("e0001", "r1") == predictor(kg).tails("e0001", "r1")
+
+
 def test_a_graph_without_training_triples_is_refused():
+    from pathe.datasets import KnowledgeGraph
+
+    with pytest.raises(DataError, match="no training triples"):
+        Predictor(artifact_of(toy()), KnowledgeGraph.from_triples([]))
     kg = knowledge_graph([], [(0, 0, 1)], [(1, 0, 2)])
     with pytest.raises(DataError, match="no training triples"):
         Predictor(artifact_of(kg), kg)

@@ -212,3 +212,33 @@ def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path, monkeypatch):
     assert {p.name for p in last.parent.iterdir()} == {"best.ckpt", "last.ckpt"}
     monkeypatch.undo()
     assert train(kg, tmp_path / "run", resume=True, max_epochs=3)["epochs"] == 3
+
+
+def test_a_run_may_be_lengthened_and_resumed_again(tmp_path):
+    """More epochs are kept in the settings; fewer than it has add none, and export it again."""
+    kg = toy()
+    folder = tmp_path / "run"
+    train(kg, folder, max_epochs=2)
+    longer = train(kg, folder, resume=True, max_epochs=4)
+    assert longer["epochs"] == 4
+    assert runs.resumed_config(folder).max_epochs == 4
+    again = train(kg, folder, resume=True, max_epochs=4)
+    shorter = train(kg, folder, resume=True, max_epochs=1)
+    for result in (again, shorter):
+        assert result["epochs"] == 4
+        assert result["mrr"] == longer["mrr"]
+
+
+def test_a_stopped_run_without_a_model_says_so(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "config.yaml").write_text("task: link\n")
+    with pytest.raises(ModelError, match="--resume --out"):
+        load_model(folder)
+
+
+def test_few_steps_an_epoch_are_told(tmp_path):
+    said: list[str] = []
+    config = configure(settings=SMALL | {"batch_size": 1000, "max_epochs": 1})
+    runs.train(toy(), config, tmp_path / "run", say=said.append, progress_bar=False)
+    assert any("1 step an epoch" in line and "--set batch_size=7" in line for line in said)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from pathe.errors import ConfigError, DataError
@@ -133,6 +135,33 @@ def fill(question: Question, name: str) -> Fact:
     return head, relation, tail
 
 
+def is_fact(fact: Any) -> bool:
+    """Three names, none of them empty or with half a character in it."""
+    return (
+        not isinstance(fact, str)
+        and hasattr(fact, "__len__")
+        and len(fact) == 3
+        and all(isinstance(name, str) and name and writable(name) for name in fact)
+    )
+
+
+def writable(name: str) -> bool:
+    """Whether it can be UTF-8: a command line may hold bytes that can't."""
+    return name.isascii() or not any("\ud800" <= c <= "\udfff" for c in name)
+
+
 def check_fact(fact: Any) -> None:
-    if len(fact) != 3 or not all(isinstance(name, str) and name for name in fact):
+    if not is_fact(fact):
         raise DataError(f"A fact is three names, head, relation and tail; got {fact!r}.")
+
+
+def check_k(k: Any) -> None:
+    if not isinstance(k, int) or k < 1:
+        raise ConfigError(f"k must be a whole number from 1; got {k!r}.")
+
+
+def chunks(items: Iterable[Any], n: int) -> Iterator[list[Any]]:
+    """The items, n at a time."""
+    source = iter(items)
+    while chunk := list(islice(source, n)):
+        yield chunk

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -48,9 +47,9 @@ class Artifact:
 
 
 def save_model(folder: Path | str, artifact: Artifact, facts: dict[str, Any] | None = None) -> None:
-    """Writes the folder aside and puts it in place whole; `facts` go into the card.
+    """Writes a model folder aside and puts it in place; `facts` go into the card.
 
-    An older model there is replaced, other files beside it stay; any other folder is refused.
+    An older model's files are replaced, others beside them stay; any other folder is refused.
     """
     weights = save_tensors({k: v.contiguous() for k, v in artifact.model.state_dict().items()})
     names = json.dumps(list(artifact.relations), ensure_ascii=False, indent=0) + "\n"
@@ -63,9 +62,12 @@ def save_model(folder: Path | str, artifact: Artifact, facts: dict[str, Any] | N
         "sha256": {WEIGHTS: _digest(weights), RELATIONS: _digest(names.encode())},
     }
     about["sha256"][CONFIG] = _digest_settings(about)
-    folder = Path(folder)
-    if folder.exists() and not (folder / CONFIG).is_file():
-        check_new_folder(folder)  # what is in it, such as a run, is not ours to replace
+    folder = Path(folder).absolute()
+    replaces = (folder / CONFIG).is_file()
+    if replaces:
+        _read_about(folder / CONFIG)  # a config.json may be anyone's
+    else:
+        check_new_folder(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as aside:
         built = Path(aside) / "new"
@@ -74,19 +76,13 @@ def save_model(folder: Path | str, artifact: Artifact, facts: dict[str, Any] | N
         (built / CONFIG).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
         (built / RELATIONS).write_bytes(names.encode())
         (built / CARD).write_text(_card(about, facts or {}), encoding="utf-8")
-        old = Path(aside) / "old"
-        if folder.exists():
-            for other in folder.iterdir():
-                if other.name not in FILES:
-                    copy = shutil.copytree if other.is_dir() else shutil.copy2
-                    copy(other, built / other.name)
-            folder.rename(old)
-        try:
+        if not replaces:
+            if folder.exists():
+                folder.rmdir()  # it is empty
             built.rename(folder)
-        except OSError:
-            if old.exists():
-                old.rename(folder)
-            raise
+            return
+        for name in (CARD, RELATIONS, WEIGHTS, CONFIG):  # the one that has the digests comes last
+            (built / name).replace(folder / name)
 
 
 def model_folder(folder: str | Path) -> Path:
@@ -94,6 +90,11 @@ def model_folder(folder: str | Path) -> Path:
     folder = Path(folder)
     if (folder / "model" / CONFIG).is_file():
         return folder / "model"
+    if (folder / "config.yaml").is_file() and not (folder / CONFIG).is_file():
+        raise ModelError(
+            f"{folder}: this run was stopped before it gave a model. Finish it: pathe train DATA "
+            f"--resume --out {folder}"
+        )
     if not (folder / CONFIG).is_file():
         raise ModelError(
             f"{folder}: not a model folder: no {CONFIG}. Expected a folder written by "
@@ -209,7 +210,10 @@ def _card(about: dict[str, Any], facts: dict[str, Any]) -> str:
         result = {
             "task": {"type": "graph-ml", "name": f"{facts.get('task')} prediction"},
             "dataset": {"name": facts.get("data"), "type": facts.get("data")},
-            "metrics": [{"type": k, "value": facts[k]} for k in figures],
+            "metrics": [
+                {"type": k, "value": facts[k], "name": f"{k}, {facts.get('protocol')} ranking"}
+                for k in figures
+            ],
         }
         header["model-index"] = [{"name": f"pathe-{facts.get('data')}", "results": [result]}]
     lines = "\n".join(f"| {key} | {value} |" for key, value in facts.items())

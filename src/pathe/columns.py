@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pathe.answers import is_fact
 from pathe.errors import DataError
 from pathe.files import check_new_folder, check_place
 
@@ -248,7 +249,7 @@ def used_names(column: Any) -> Any:
 def named_table(rows: list[tuple[str, str, str]], where: str) -> Any:
     """(head, relation, tail) names in memory as dictionary columns."""
     for i, row in enumerate(rows, 1):
-        if len(row) != 3 or not all(isinstance(name, str) and name for name in row):
+        if not is_fact(row):
             raise DataError(
                 f"{where}, triple {i}: expected three names, head, relation and tail; got {row!r}."
             )

@@ -66,21 +66,21 @@ def paths(
     n: Annotated[
         int, typer.Option("-n", "--n-paths", min=1, max=1_000_000, help="Paths an entity.")
     ] = 5,
-    max_hops: Annotated[int, typer.Option(min=1, max=1000, help="Longest walk, in edges.")] = 10,
+    max_hops: Annotated[int, typer.Option(min=1, max=1000, help="Longest walk, in edges.")] = 5,
     form: Annotated[
         Form,
         typer.Option(
             help="[cyan]joined[/]: an incoming and an outgoing walk meet at the entity; "
             "[cyan]single[/]: one walk in either direction."
         ),
-    ] = Form.joined,
+    ] = Form.single,
     unique: Annotated[
         bool, typer.Option("--unique", help="Mine a store without repeats, as the paper does.")
     ] = False,
     as_json: Json = False,
     seed: Seed = 0,
 ) -> None:
-    """Show random paths through entities: what the model reads to describe them."""
+    """Show random paths through entities: what a model of the default settings reads of them."""
     kg = read(data)
     import torch
     from rich.text import Text

@@ -26,11 +26,20 @@ def reproduce(
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change a setting, e.g. to try it out."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change a setting, to try it out: in runs of its own, and no result is kept "
+            "unless --results says where.",
+        ),
     ] = None,
     experiments: Experiments = Path("experiments"),
-    runs: Annotated[Path, typer.Option(help="Where runs go, a folder a seed.")] = Path("runs"),
-    results: Annotated[Path, typer.Option(help="Where NAME.json goes.")] = Path("results"),
+    runs: Annotated[
+        Path | None, typer.Option(help="Where runs go, a folder a seed. Default: runs.")
+    ] = None,
+    results: Annotated[
+        Path | None, typer.Option(help="Where NAME.json goes. Default: results.")
+    ] = None,
     models: Annotated[
         Path | None, typer.Option(help="Where models that ship go. Default: nowhere.")
     ] = None,
@@ -48,6 +57,14 @@ def reproduce(
             tell(f"{name}: {lab.read_experiment(name, experiments).title}")
         return
     settings = read_overrides(set_ or [])
+    if settings and (models or page):
+        raise PatheError("Models and pages are of the experiments' own settings: drop --set.")
+    if page is not None:
+        from pathe.report import check_page
+
+        check_page(page)
+    runs = runs or Path("runs-tried" if settings else "runs")
+    results = results or (None if settings else Path("results"))
     chosen = [lab.read_experiment(name, experiments) for name in names]
     places = [lab.find_data(experiment, data) for experiment in chosen]
     for folder in (results, models):
@@ -56,12 +73,12 @@ def reproduce(
     for experiment, place in zip(chosen, places, strict=True):
         tell(f"{experiment.name}: {experiment.title}")
         summary = lab.reproduce(experiment, place, runs, settings=settings, say=tell)
-        tell(f"wrote {lab.write_summary(summary, results)}: {lab.headline(summary)}")
+        tell(f"{experiment.name}: {lab.headline(summary)}")
+        if results is not None:
+            tell(f"wrote {lab.write_summary(summary, results)}")
         if models is not None and experiment.ships:
-            if settings:
-                raise PatheError("A model ships with its experiment's own settings: drop --set.")
             tell(f"wrote {lab.ship(experiment, summary, runs, models)}")
-    if page is not None:
+    if page is not None and results is not None:
         from pathe.report import write_report
 
         write_report(results, page)

@@ -84,7 +84,10 @@ def predict(
     given = (head, relation, tail)
     if queries is not None:
         if any(given) or explain or plot:
-            raise PatheError("--queries is for many questions: leave --head and the like out.")
+            raise PatheError(
+                "--queries is for many questions: leave --head, --relation, --tail, --explain and "
+                "--plot out."
+            )
         _bulk(read, model, data, queries, k, known, out, device, as_json)
         return
     if given.count(None) > 1:
@@ -218,7 +221,8 @@ def missing(
     """List the most plausible triples that the graph lacks, best first.
 
     Every head and tail that a relation has in the graph is tried with every other, a chunk at a
-    time.
+    time. Plausibility is the geometric mean of two probabilities: of the tail among all tails of
+    head and relation, and of the head among all heads of relation and tail.
     """
     from pathe.tables import check_rows_file
 
@@ -248,7 +252,8 @@ def embed(
         Path,
         typer.Option(
             help="[cyan].parquet[/] (entity, vector), [cyan].npy[/] (names in a .names.txt beside "
-            "it), [cyan].tsv[/], or [cyan].vec[/] (word2vec's text format).",
+            "it), [cyan].tsv[/], or [cyan].vec[/] (word2vec's text format; spaces in names become "
+            "_).",
             show_default=False,
         ),
     ],

@@ -56,6 +56,13 @@ class KnowledgeGraph:
     report: ReadReport
     inference: KnowledgeGraph | None = None
 
+    def __repr__(self) -> str:
+        sizes = f"{len(self.train):,} / {len(self.valid):,} / {len(self.test):,}"
+        return (
+            f"KnowledgeGraph({self.name!r}, {self.n_entities:,} entities, {self.n_relations:,} "
+            f"relations, {sizes} train / valid / test triples)"
+        )
+
     @property
     def n_entities(self) -> int:
         return len(self.entities)
@@ -128,7 +135,11 @@ class KnowledgeGraph:
         test: Iterable[tuple[str, str, str]] = (),
         name: str = "graph",
     ) -> KnowledgeGraph:
-        """A graph of (head, relation, tail) names in memory."""
+        """A graph of (head, relation, tail) names in memory: lists, arrays or data frames."""
+        train, valid, test = (
+            rows.itertuples(index=False) if hasattr(rows, "itertuples") else rows
+            for rows in (train, valid, test)
+        )
         report = ReadReport()
         sources = [
             _Source(split, f"{name} {split}", named_table(list(rows), f"{name} {split}"), _triple)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 import statistics
-import sys
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
@@ -14,7 +12,7 @@ from typing import Any, Literal
 import yaml
 
 from pathe.config import Config, configure, read_preset
-from pathe.errors import ConfigError, UnknownNameError, nearest
+from pathe.errors import ConfigError, Interrupted, UnknownNameError, nearest
 from pathe.files import write_json
 
 Table = Literal["link", "relation", "inductive", "ablation", "paths"]
@@ -75,8 +73,19 @@ def read_experiment(name: str, folder: Path) -> Experiment:
         raise ConfigError(
             f"{path}: table is one of {', '.join(typing.get_args(Table))}; got {said['table']!r}."
         )
-    said["seeds"] = tuple(said.get("seeds", (0, 1, 2)))
-    experiment = Experiment(name=path.stem, **said)
+    seeds = said.get("seeds", [0, 1, 2])
+    if not isinstance(seeds, list) or not seeds or len(set(seeds)) < len(seeds):
+        raise ConfigError(f"{path}: seeds are a list of different numbers; got {seeds!r}.")
+    for key in ("settings", "paper", "bars"):
+        if not isinstance(said.setdefault(key, {}), dict):
+            raise ConfigError(f"{path}: {key} are lines of `key: value`; got {said[key]!r}.")
+    if (
+        said["table"] in ("link", "relation")
+        and said["paper"]
+        and "parameters" not in said["paper"]
+    ):
+        raise ConfigError(f"{path}: no parameters (in millions) under paper.")
+    experiment = Experiment(name=path.stem, **{**said, "seeds": tuple(seeds)})
     experiment.config(0)  # its settings are checked before any work
     return experiment
 
@@ -106,16 +115,22 @@ def reproduce(
 ) -> dict[str, Any]:
     """Trains every seed that isn't done yet, each in its own run; gives the summary."""
     from pathe.datasets import KnowledgeGraph
-    from pathe.runs import RESULT, SETTINGS, read_result, train
+    from pathe.runs import RESULT, SETTINGS, differences, read_result, train
 
     kg = KnowledgeGraph.read(data)
+    if experiment.table == "inductive" and (kg.inference is None or not len(kg.inference.test)):
+        raise ConfigError(f"{data}: no inference graph {kg.name}_ind beside it, to judge by.")
+    unseen = kg.inference.fingerprint() if kg.inference is not None else None
     found = []
     for seed in experiment.seeds:
         folder = runs / experiment.name / f"seed-{seed}"
         config = configure(experiment.config(seed), settings, "--set")
         if (folder / RESULT).exists():
             result = read_result(folder)
-            if result["config"] != config.as_dict() or result["fingerprint"] != kg.fingerprint():
+            same_data = result["fingerprint"] == kg.fingerprint() and (
+                unseen is None or result.get("inference_fingerprint", unseen) == unseen
+            )
+            if differences(result["config"], config.as_dict()) or not same_data:
                 raise ConfigError(
                     f"{folder}: done with other settings or data. Remove it, or name other --runs."
                 )
@@ -123,7 +138,10 @@ def reproduce(
         else:
             begun = (folder / SETTINGS).exists()
             say(f"seed {seed}: {'going on with' if begun else 'training'} {folder}")
-            result = train(kg, config, folder, resume=begun, say=say, progress_bar=progress_bar)
+            try:
+                result = train(kg, config, folder, resume=begun, say=say, progress_bar=progress_bar)
+            except Interrupted:
+                raise Interrupted("Stopped and saved. The same command goes on there.") from None
         found.append(result)
     return summarise(experiment, found)
 
@@ -136,10 +154,12 @@ def summarise(experiment: Experiment, found: list[dict[str, Any]]) -> dict[str, 
         "name": experiment.name,
         "title": experiment.title,
         "table": experiment.table,
-        "command": shlex.join(["pathe", *sys.argv[1:]]),
+        "command": f"pathe reproduce {experiment.name} --data FOLDER",
         "commit": first["commit"],
+        "commits": sorted({r["commit"] for r in found}),
         "data": first["data"],
         "fingerprint": first["fingerprint"],
+        "inference_fingerprint": first.get("inference_fingerprint"),
         "task": first["task"],
         "split": first["split"],
         "test_set": first["test_set"],
@@ -155,7 +175,7 @@ def summarise(experiment: Experiment, found: list[dict[str, Any]]) -> dict[str, 
         "parameters_as_published": first["parameters_as_published"],
         "train_seconds": statistics.fmean(r["train_seconds"] for r in found),
         "peak_memory_bytes": max(r["peak_memory_bytes"] for r in found),
-        "device": first["device"],
+        "device": ", ".join(sorted({r["device"] for r in found})),
         "best_seed": best_seed(experiment.seeds, found),
         "paper": dict(experiment.paper),
         "bars": dict(experiment.bars),
@@ -220,7 +240,7 @@ def ship(experiment: Experiment, summary: dict[str, Any], runs: Path, models: Pa
         "data": summary["data"] + ("_ind" if experiment.table == "inductive" else ""),
         "task": summary["task"],
         "seed": seed,
-        "commit": summary["commit"],
+        "commit": own["commit"],
         **{k: figures[k] for k in ("split", "test_set", "protocol")},
         **{k: round(figures[k], 4) for k in ("mrr", "hits_at_1", "hits_at_10")},
     }

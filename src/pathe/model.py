@@ -257,8 +257,8 @@ class PathE(nn.Module):
 
 def on_device(model: PathE, device: torch.device | str) -> PathE:
     """The model, or a copy of it where it isn't there yet: who else uses it isn't disturbed."""
-    here = model.relations.weight.device
-    if here.type == torch.device(device).type:
+    here, there = model.relations.weight.device, torch.device(device)
+    if here.type == there.type and there.index in (None, here.index):
         return model
     return copy.deepcopy(model).to(device)
 

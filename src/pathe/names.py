@@ -36,7 +36,7 @@ class Names:
         try:
             return self.vocabulary.id(name)
         except UnknownNameError:
-            if not (closest := nearest(name, self._new)):
+            if not isinstance(name, str) or not (closest := nearest(name, self._new)):
                 raise
             kind = self.vocabulary.kind
             raise UnknownNameError(f"unknown {kind} {name!r}.{closest}") from None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,11 @@ from pathe.answers import (
     PathEvidence,
     Question,
     check_fact,
+    check_k,
+    chunks,
     open_part,
 )
-from pathe.artifact import Artifact
+from pathe.artifact import Artifact, load_model
 from pathe.builder import TEST, build_describer, derived_seed
 from pathe.datasets import KnowledgeGraph
 from pathe.encoding import Progress
@@ -51,15 +54,15 @@ ANSWERS = 1 << 17  # and answers to them
 
 
 class Predictor:
-    """A model on a graph: questions, vectors, reasons, new facts.
+    """A model on a graph, or their folders: questions, vectors, reasons, new facts.
 
     The graph's train split describes the entities; triples of any split count as known.
     """
 
     def __init__(
         self,
-        model: Artifact,
-        kg: KnowledgeGraph,
+        model: Artifact | str | Path,
+        kg: KnowledgeGraph | str | Path,
         *,
         relation_map: RelationMap | None = None,
         unknown: Unknown = "raise",
@@ -67,6 +70,8 @@ class Predictor:
         seed: int | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
+        model = model if isinstance(model, Artifact) else load_model(model)
+        kg = kg if isinstance(kg, KnowledgeGraph) else KnowledgeGraph.read(kg, every_relation=True)
         if n_paths is not None and n_paths < 1:
             raise ConfigError(f"n_paths must be at least 1; got {n_paths}.")
         device = pick_device(device) if device in ("auto", "gpu") else torch.device(device)
@@ -118,8 +123,8 @@ class Predictor:
         A question is (head, relation, tail) with None for what is asked. Answers that the graph
         holds already are left out unless `filter_known` is False.
         """
-        _check_k(k)
-        for chunk in _chunks(questions, max(min(AT_ONCE, ANSWERS // k), 1)):
+        check_k(k)
+        for chunk in chunks(questions, max(min(AT_ONCE, ANSWERS // k), 1)):
             asked = [open_part(question) for question in chunk]
             found: dict[int, list[Answer]] = {}
             for part in PARTS:
@@ -148,8 +153,10 @@ class Predictor:
         A model that was trained for relations alone judges the relation.
         """
         triples, judged = list(triples), []
+        if asked is not None and asked not in PARTS:
+            raise ConfigError(f"asked is head, relation or tail; got {asked!r}.")
         part: Part = asked or ("tail" if self.model.link_head else "relation")
-        for chunk in _chunks(triples, AT_ONCE):
+        for chunk in chunks(triples, AT_ONCE):
             for fact in chunk:
                 check_fact(fact)
             for at, scores_BC in self._scores(self._ids(chunk), part):
@@ -180,7 +187,7 @@ class Predictor:
     @torch.no_grad()
     def similar(self, name: str, k: int = 10) -> list[Neighbour]:
         """The k entities whose vectors point most nearly the same way."""
-        _check_k(k)
+        check_k(k)
         e = self.entity_names.id(name)
         z_E = self.vectors.all.mean(1) if self.model.joint else self.vectors.all
         own_D = torch.from_numpy(self.embed([name]))[0].to(z_E)
@@ -206,7 +213,7 @@ class Predictor:
         every other, a bounded number at a time.
         """
         check_task(self.artifact.config.task, "link")
-        _check_k(k)
+        check_k(k)
         self.refresh()
         relations = [relations] if isinstance(relations, str) else relations
         wanted = (
@@ -257,6 +264,7 @@ class Predictor:
 
     def _pair(self, head: str, relation: str, tail: str, asked: Part | None) -> Pair:
         of_relation = asked == "relation" or not self.model.link_head
+        check_task(self.artifact.config.task, "relation" if of_relation else "link")
         h, r, t = self._ids([(head, relation, tail)])[0].tolist()
         r_1 = torch.tensor([r], device=self.graph.device)
 
@@ -386,14 +394,3 @@ class Predictor:
                     for i, (name, score, chance, known) in enumerate(cells)
                     if score > float("-inf")
                 ]
-
-
-def _check_k(k: int) -> None:
-    if k < 1:
-        raise ConfigError(f"k must be at least 1; got {k}.")
-
-
-def _chunks(items: Iterable[Any], n: int) -> Iterator[list[Any]]:
-    source = iter(items)
-    while chunk := list(islice(source, n)):
-        yield chunk

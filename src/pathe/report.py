@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pathe.errors import DataError
 from pathe.experiments import judged
 from pathe.files import replacing
 
@@ -82,8 +83,7 @@ def write_report(results: Path, page: Path) -> None:
 
     The figure of paths per triple goes beside the page, once there is something to draw.
     """
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    after = rest.partition(END)[2]
+    before, after = check_page(page)
     properties = [
         json.loads(path.read_text(encoding="utf-8"))
         for path in sorted((results / "properties").glob("*.json"))
@@ -97,6 +97,18 @@ def write_report(results: Path, page: Path) -> None:
         title = "FB15k-237, published configuration: paths per triple"
         draw = partial(draw_paths_per_triple, found=found)
         plot_figure(page.with_name("paths-per-triple.svg"), title, draw)
+
+
+def check_page(page: Path) -> tuple[str, str]:
+    """What stands before and after the tables; a page without its marks is refused."""
+    try:
+        text = page.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DataError(f"{page}: can't be read ({error.strerror})") from None
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise DataError(f"{page}: expected the lines {BEGIN} and {END} in it, once each.")
+    before, _, rest = text.partition(BEGIN)
+    return before, rest.partition(END)[2]
 
 
 def paths_per_triple(summaries: list[dict[str, Any]]) -> dict[int, dict[str, dict[str, float]]]:
@@ -209,7 +221,10 @@ def _ours(summary: dict[str, Any]) -> str:
     published = summary["parameters_as_published"]
     size = f"{counted:,}" + (f" ({published / 1e6:.2f}M)" if published else "")
     cells = [_marked(summary, key) for key in COLUMNS]
-    effi = f"{found['mrr']['mean'] / (counted / 1e6):.2f}"
+    effi = _effi({"mrr": found["mrr"]["mean"]}, (published or counted) / 1e6)
+    if summary["paper"].get("parameters") and "mrr" in summary["paper"]:
+        paper = summary["paper"]["mrr"] / summary["paper"]["parameters"]
+        effi += " ▼" if float(effi) < round(paper, 2) else ""
     seconds = f"{summary['train_seconds']:.0f} s"
     return _line(f"**{summary['title']}**", size, *cells, effi, seconds, _link(summary))
 

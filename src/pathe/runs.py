@@ -28,7 +28,7 @@ from pathe.config import Config, configure
 from pathe.datasets import KnowledgeGraph
 from pathe.errors import ConfigError, ModelError
 from pathe.evaluation import evaluate
-from pathe.files import write_json
+from pathe.files import replacing, write_json
 from pathe.graph import build_graph
 from pathe.machine import commit, device_name, peak_memory, pick_device
 from pathe.model import count_parameters
@@ -37,6 +37,7 @@ from pathe.training import PathELearner, check_fits
 
 CHECKPOINTS, MODEL, RESULT, METRICS = "checkpoints", "model", "result.json", "metrics.jsonl"
 SETTINGS = "config.yaml"
+FEW_STEPS = 5  # an epoch: too few to learn from
 Say = Callable[[str], None]
 
 
@@ -53,6 +54,8 @@ def train(
     if config.task != "link" and kg.n_relations < 2:
         raise ConfigError("Relation prediction needs at least two relations; this graph has one.")
     check_fits(config, kg.n_entities, len(kg.train))
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
     fingerprint = kg.fingerprint()
     leads = os.environ.get("LOCAL_RANK", "0") == "0"  # the others are started by Lightning
     last = _open_run(folder, config, fingerprint, resume) if leads else _last(folder, resume)
@@ -65,8 +68,24 @@ def train(
         )
     learner = PathELearner(build_model(config, kg.n_relations), config, graph, kg.train, valid_M3)
     stop_key = StopKey(folder / CHECKPOINTS / "last.ckpt", config.accumulate)
+    ended = _ended(folder, config, last)
+    if leads and resume:
+        _write_settings(folder, config, fingerprint)  # more epochs may be asked for
+    steps = -(-len(kg.train) // config.batch_size)
+    if steps < FEW_STEPS:
+        say(
+            f"{steps} step{'s' * (steps > 1)} an epoch: for so few triples a smaller batch learns "
+            f"more, e.g. --set batch_size={max(len(kg.train) // 20, 1)}"
+        )
     with quiet(), stop_key.listening(), _leading(folder), tf32():
-        trainer = _trainer(config, folder, len(valid_M3) > 0, stop_key, progress_bar)
+        trainer = _trainer(
+            config,
+            folder,
+            len(valid_M3) > 0,
+            stop_key,
+            progress_bar,
+            ended,
+        )
         try:
             trainer.fit(learner, ckpt_path=last)
         except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError) as error:
@@ -109,6 +128,7 @@ def train(
             )
             for protocol in ("full", "sampled:50")
         }
+        result["inference_fingerprint"] = kg.inference.fingerprint()
     result |= {
         "command": shlex.join(["pathe", *sys.argv[1:]]),
         "data": kg.name,
@@ -172,20 +192,48 @@ def _open_run(folder: Path, config: Config, fingerprint: str, resume: bool) -> P
         if not path.exists():
             raise ConfigError(f"{folder}: nothing to resume: no {SETTINGS} there.")
         stored = yaml.safe_load(path.read_text(encoding="utf-8"))
-        stored = Config().as_dict() | stored  # a setting that came later had its default
-        free = ("max_epochs", "accelerator", "devices", "precision", "record")
-        changed = [k for k, v in about.items() if stored.get(k) != v and k not in free]
-        if changed:
-            was = ", ".join(f"{k} was {stored.get(k)!r}, now {about[k]!r}" for k in changed)
+        if was := differences(stored, about):
             raise ConfigError(f"{folder}: can't resume with other settings or data: {was}.")
+        (folder / CHECKPOINTS).mkdir(exist_ok=True)
         return _last(folder, resume)
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(
             f"{folder} exists and is not empty. Go on with it by --resume, or name another --out."
         )
-    (folder / CHECKPOINTS).mkdir(parents=True)
-    path.write_text(yaml.safe_dump(about, sort_keys=False), encoding="utf-8")
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_settings(folder, config, fingerprint)
+    (folder / CHECKPOINTS).mkdir(exist_ok=True)
     return None
+
+
+def _write_settings(folder: Path, config: Config, fingerprint: str) -> None:
+    about = {"data_fingerprint": fingerprint, **config.as_dict()}
+    with replacing(folder / SETTINGS) as aside:
+        aside.write_text(yaml.safe_dump(about, sort_keys=False), encoding="utf-8")
+
+
+def differences(stored: dict[str, Any], wanted: dict[str, Any]) -> str:
+    """What makes one run another, in words; machine and length of training don't."""
+    stored = Config().as_dict() | stored  # a setting that came later had its default
+    free = ("max_epochs", "accelerator", "devices", "precision", "record")
+    changed = [k for k, v in wanted.items() if stored.get(k) != v and k not in free]
+    return ", ".join(f"{k} was {stored.get(k)!r}, now {wanted[k]!r}" for k in changed)
+
+
+def _ended(folder: Path, config: Config, last: Path | None) -> int | None:
+    """The epochs of a run that is at its end, by early stopping or by number: none are added."""
+    if last is None:
+        return None
+    stored = yaml.safe_load((folder / SETTINGS).read_text(encoding="utf-8"))
+    longer = config.max_epochs > stored.get("max_epochs", config.max_epochs)
+    try:
+        state = torch.load(last, map_location="cpu", weights_only=True)
+        waits = [v["wait_count"] for k, v in state["callbacks"].items() if "EarlyStopping" in k]
+        epochs = int(state["epoch"]) + 1
+    except (RuntimeError, EOFError, pickle.UnpicklingError, KeyError):
+        return None  # fit says what is wrong with it
+    stopped = not longer and any(wait >= config.patience for wait in waits)
+    return epochs if stopped or epochs >= config.max_epochs else None
 
 
 def _last(folder: Path, resume: bool) -> Path | None:
@@ -204,7 +252,12 @@ def resumed_config(folder: Path) -> Config:
 
 
 def _trainer(
-    config: Config, folder: Path, validates: bool, stop_key: StopKey, progress_bar: bool
+    config: Config,
+    folder: Path,
+    validates: bool,
+    stop_key: StopKey,
+    progress_bar: bool,
+    ended: int | None,
 ) -> pl.Trainer:
     accelerator = "gpu" if pick_device(config.accelerator).type == "cuda" else "cpu"
     if accelerator == "gpu" and torch.cuda.device_count() < config.devices:
@@ -239,7 +292,7 @@ def _trainer(
         devices=config.devices,
         strategy="ddp" if config.devices > 1 else "auto",
         precision="bf16-mixed" if config.precision == "bf16" else "32-true",
-        max_epochs=config.max_epochs,
+        max_epochs=ended or config.max_epochs,
         check_val_every_n_epoch=config.validate_every,
         accumulate_grad_batches=config.accumulate,
         gradient_clip_val=config.clip or None,

@@ -112,8 +112,9 @@ def align(
     ids = {name: i for i, name in enumerate(relations)}
     by_name = {match.name: match for match in found.matches}
     ordered = [by_name[name] for name in kg.relations]
-    new_R = torch.tensor([ids[m.model] if m.model is not None else -1 for m in ordered])
-    turned_R = torch.tensor([m.inverse for m in ordered])
+    new = [ids[m.model] if m.model is not None else -1 for m in ordered]
+    new_R = torch.tensor(new, dtype=torch.long)
+    turned_R = torch.tensor([m.inverse for m in ordered], dtype=torch.bool)
     splits = {s: _translate(getattr(kg, s), new_R, turned_R) for s in SPLITS}
     if relation_map:  # what it makes equal to a triple of an earlier split would be given away
         splits["valid"] = _without(splits["valid"], splits["train"])

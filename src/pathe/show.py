@@ -261,6 +261,9 @@ def neighbours(entity: str, found: list[Neighbour]) -> Iterator[RenderableType]:
 
 def missing(found: list[Missing]) -> Iterator[RenderableType]:
     """Triples that a graph lacks, most plausible first."""
+    if not found:
+        yield "none found: the graph holds every triple that was tried"
+        return
     table = Table("", "head", "relation", "tail", "plausibility", box=None)
     for row in found:
         names = (Text(plain(name)) for name in (row.head, row.relation, row.tail))

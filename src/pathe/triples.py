@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
+from pathe.answers import writable
 from pathe.columns import (
     COMPRESSIONS,
     ROLES,
@@ -100,7 +101,7 @@ class Vocabulary:
     def id(self, name: str) -> int:
         """The id of a name; UnknownNameError with the closest names otherwise."""
         if not isinstance(name, str):
-            raise UnknownNameError(f"The name of a {self.kind} is text; got {name!r}.")
+            raise UnknownNameError(f"A name is text; got {name!r} for the {self.kind}.")
         i, found = self._find(name)
         if not found:
             raise UnknownNameError(f"unknown {self.kind} {name!r}.{self._nearest(name)}")
@@ -110,7 +111,7 @@ class Vocabulary:
         """int64 ids of an iterable or Arrow array of names; -1 marks an unknown one if asked."""
         if not isinstance(names, pa.Array):
             names = [names] if isinstance(names, str) else list(names)
-            if bad := [name for name in names if not isinstance(name, str) or not _writable(name)]:
+            if bad := [name for name in names if not isinstance(name, str) or not writable(name)]:
                 self.id(bad[0])
             names = text_array(names)
         array = names.cast(pa.large_string())
@@ -157,11 +158,6 @@ class Vocabulary:
                 hits = pc.match_substring(self._names, part, ignore_case=True)
                 close.update(dict.fromkeys(self._names.filter(hits)[:_CANDIDATES].to_pylist()))
         return nearest(name, close)
-
-
-def _writable(name: str) -> bool:
-    """Whether it can be UTF-8: a command line may hold bytes that can't."""
-    return name.isascii() or not any("\ud800" <= c <= "\udfff" for c in name)
 
 
 def encode(table: Any, entities: Vocabulary, relations: Vocabulary) -> Tensor:
