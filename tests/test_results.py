@@ -98,6 +98,15 @@ def test_the_readme_shows_what_the_file_holds(figure, file):
     assert float(figure) == pytest.approx(shown, abs=0.0005)
 
 
+def test_the_readme_says_how_long_using_a_model_takes_as_measured():
+    rows = json.loads((ROOT / "benchmarks" / "use.json").read_text())["results"]
+    cold, warm, bulk, added = rows[:4]
+    text = (ROOT / "README.md").read_text()
+    assert f"| {cold['seconds']:.1f} s; {1000 * warm['seconds']:.0f} ms |" in text
+    assert f"| {round(bulk['per_second'], -2):,.0f} a second |" in text
+    assert f"| {1000 * added['seconds']:.0f} ms |" in text
+
+
 @pytest.mark.parametrize("device", ["gpu", "cpu"])
 def test_the_page_on_performance_shows_what_the_files_hold(device):
     text = (ROOT / "docs" / "performance.md").read_text()
