@@ -149,8 +149,10 @@ def test_a_model_of_relations_judges_the_relation():
         next(p.missing(3))
 
 
-def test_entities_are_encoded_once_and_a_question_about_two_encodes_two(monkeypatch):
-    counts = []
+@pytest.fixture
+def encoded(monkeypatch):
+    """How many entities were encoded, at each time."""
+    counts: list[int] = []
     real = vectors.encode
 
     def spy(model, describe, entities, **more):
@@ -158,16 +160,20 @@ def test_entities_are_encoded_once_and_a_question_about_two_encodes_two(monkeypa
         return real(model, describe, entities, **more)
 
     monkeypatch.setattr(vectors, "encode", spy)
+    return counts
+
+
+def test_entities_are_encoded_once_and_a_question_about_two_encodes_two(encoded):
     p = predictor()
     p.relations("e0001", "e0002")
-    assert counts == [2]
+    assert encoded == [2]
     for _ in range(3):
         p.tails("e0001", "r1")
         p.heads("r1", "e0003")
         p.relations("e0001", "e0002")
         p.similar("e0001")
         p.embed(["e0001"])
-    assert counts == [2, 60]
+    assert encoded == [2, 60]
 
 
 @pytest.mark.parametrize(
@@ -390,25 +396,18 @@ def test_new_facts_give_what_a_new_graph_gives(source, aggregator):
     assert np.allclose(p.embed(), fresh.embed(), atol=1e-6)
 
 
-def test_adding_encodes_only_what_is_named(monkeypatch):
+def test_adding_encodes_only_what_is_named(encoded):
     p = predictor()
     p.tails("e0001", "r1")
     p.heads("r1", "e0001")
-    counts = []
-    real = vectors.encode
-
-    def spy(model, describe, entities, **more):
-        counts.append(len(entities))
-        return real(model, describe, entities, **more)
-
-    monkeypatch.setattr(vectors, "encode", spy)
+    encoded.clear()
     p.add([("new one", "r0", "e0003"), ("new one", "r1", "e0004")])
-    assert counts == [3]
+    assert encoded == [3]
     p.tails("new one", "r2")
-    assert counts == [3]
+    assert encoded == [3]
     p.tails("e0050", "r2")  # asked about: brought up to date by itself
     p.tails("e0050", "r2")
-    assert counts == [3, 1]
+    assert encoded == [3, 1]
 
 
 def test_adding_what_is_there_changes_nothing():

@@ -141,3 +141,33 @@ def test_a_model_that_ships_gives_its_figures_back_on_a_cpu(name, data, protocol
     for key in ("mrr", "hits_at_10"):
         shown = float(re.search(rf"\| {key} \| (\S+) \|", card).group(1))
         assert found[key] == pytest.approx(shown, abs=0.002)
+
+
+def test_the_page_of_experiments_shows_what_the_search_found():
+    lines = (ROOT / "results" / "searches" / "inductive.jsonl").read_text().splitlines()
+    runs = [json.loads(line) for line in lines]
+    assert re.fullmatch(r"[0-9a-f]{40}", runs[0]["commit"])
+    assert len(runs) == 143
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for run in runs[1:]:
+        if run["round"] == 2:
+            most = max(run["eval"], key=int)
+            found.setdefault((run["label"], run["pair"]), []).append(run["eval"][most])
+    text = (ROOT / "docs" / "experiments.md").read_text()
+    shown = 0
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| run "):
+            pairs = cells[2:]
+        elif (cells[0], "fb237_v1") in found or (cells[0], "wn18rr_v1") in found:
+            for pair, cell in zip(pairs, cells[2:], strict=True):
+                if (cells[0], pair) not in found:
+                    assert cell == "-"
+                    continue
+                evals = found[cells[0], pair]
+                means = [sum(e[key] for e in evals) / len(evals)
+                         for key in ("valid_h10_50", "valid_mrr")]  # fmt: skip
+                figures = [float(part) for part in cell.split(" / ")]
+                assert figures == pytest.approx(means, abs=0.0006)
+                shown += 1
+    assert shown == len(found)
