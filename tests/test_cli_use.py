@@ -117,6 +117,14 @@ def test_many_questions(ask, place, python):
     assert [json.loads(line) for line in shown.splitlines()] == table
 
 
+def test_questions_with_unknown_names_may_be_skipped(ask, place):
+    (place / "q3.tsv").write_text("e0001\tr1\t?\nnobody\tr1\t?\n")
+    code, shown, said = ask("predict", *USE, "--queries", "q3.tsv", "-k", 1, "--on-error", "skip")
+    assert code == 0
+    assert len(shown.splitlines()) == 2
+    assert "1 questions with unknown names skipped" in said
+
+
 def test_similar_missing_and_embed(ask, place, python):
     code, shown, _ = ask("similar", *USE, "--entity", "e0007", "-k", 3)
     assert code == 0
@@ -162,6 +170,10 @@ def test_a_graph_that_calls_relations_otherwise(ask, place):
     _, shown, _ = ask("predict", *use, "--relation-map", "map.tsv", "--tail", "c",
                       "--relation", "r1", "--known", "--json")  # fmt: skip
     assert [row["name"] for row in json.loads(shown) if row["known"]] == ["d"]  # turned round
+    code, _, said = ask("predict", *use, "--relation-map", "map.tsv", "--head", "a",
+                        "--relation", "leads back to")  # fmt: skip
+    assert code == 2
+    assert "makes 'leads back to' '^r1': ask with that" in said
     code, _, said = ask("similar", *use, "--entity", "a", "--on-error", "skip")
     assert code == 0
     assert "3 triples with an unknown relation dropped" in said

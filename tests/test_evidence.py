@@ -126,3 +126,16 @@ def test_only_the_steps_near_the_entity_are_shown():
     path = PathEvidence("tail", steps, 1, 0.5)
     why = Explanation("a", "r", "5", 1.0, 0.5, 1, 0.7, [path])
     assert why.words().splitlines()[1] == ("+0.500 tail: 3 -r-> 4 -r-> 5 -r-> 6 -r-> 7 (9 hops)")
+
+
+def test_paths_that_look_alike_near_the_entity_are_shown_once():
+    far = [[("b", "s", f"far{i}"), (f"far{i}", "s", "end")] for i in range(3)]
+    steps = [[("a", "r", "b"), ("b", "r", "m"), *[("m", "q", "n")], *rest] for rest in far]
+    paths = [PathEvidence("head", s, 1, e) for s, e in zip(steps, (0.5, -0.4, 0.3), strict=True)]
+    paths.insert(1, PathEvidence("tail", [("a", "r", "b")], 1, 0.45))
+    why = Explanation("a", "r", "b", 1.0, 0.5, 1, 0.7, paths)
+    shown = why.shown(5)
+    assert [(p.effect, remark) for p, _, remark in shown] == [
+        (0.5, " (5 hops, and 2 like it)"), (0.45, "")]  # fmt: skip
+    assert len(why.shown(1)) == 1
+    assert why.words().count("and 2 like it") == 1

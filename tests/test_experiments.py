@@ -13,7 +13,7 @@ from pathe import experiments as lab
 from pathe.artifact import load_model
 from pathe.config import Config
 from pathe.errors import ConfigError, UnknownNameError
-from pathe.report import tables, write_report
+from pathe.report import draw_model_positions, tables, write_report
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = lab.experiment_names(ROOT / "experiments")
@@ -230,4 +230,10 @@ def test_the_figure_of_paths_per_triple_is_drawn_once_there_are_two(place):
         write_report(place / "results", page)
         assert page.with_name("paths-per-triple.svg").exists() == (n_paths == 1)
     text = page.with_name("paths-per-triple.svg").read_text()
+    assert "<svg" in text
+
+
+def test_positions_of_a_model_are_drawn(tmp_path):
+    draw_model_positions(ROOT / "models" / "fb15k237-link", tmp_path / "p.svg")
+    text = (tmp_path / "p.svg").read_text()
     assert "<svg" in text

@@ -105,13 +105,28 @@ class Explanation:
             f"{self.head} -{self.relation}-> {self.tail}: score {self.score:.2f}, rank "
             f"{self.rank:,}, probability {self.probability:.1%}; {self.alone:.2f} without any path"
         ]
-        for path in self.paths[:n]:
-            steps = near(path.steps, self.focus(path))
+        for path, steps, more in self.shown(n):
             names = steps[0][0] if steps else f"{self.focus(path)} by itself"
             names += "".join(f" -{relation}-> {tail}" for _, relation, tail in steps)
-            more = f" ({len(path.steps)} hops)" if len(steps) < len(path.steps) else ""
             lines.append(f"{path.effect:+.3f} {path.of}: {names}{more}")
         return "\n".join(lines)
+
+    def shown(self, n: int) -> list[tuple[PathEvidence, list[Fact], str]]:
+        """The n paths that moved the score most: each with its steps near the entity, and a remark.
+
+        Paths that look the same there are shown once, by the one with the largest effect.
+        """
+        alike: dict[tuple[str, tuple[Fact, ...]], list[PathEvidence]] = {}
+        for path in self.paths:
+            close = tuple(near(path.steps, self.focus(path)))
+            alike.setdefault((path.of, close), []).append(path)
+        found = []
+        for (_, steps), paths in list(alike.items())[:n]:
+            hops = len(paths[0].steps)
+            remarks = [f"{hops} hops"] if len(steps) < hops else []
+            remarks += [f"and {len(paths) - 1} like it"] if len(paths) > 1 else []
+            found.append((paths[0], list(steps), f" ({', '.join(remarks)})" if remarks else ""))
+        return found
 
 
 def near(steps: list[Fact], focus: str, hops: int = 2) -> list[Fact]:

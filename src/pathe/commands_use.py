@@ -140,7 +140,9 @@ def _open(read: ReadData, model: Path, data: str, device: str) -> Predictor:
     kg = read(data, artifact)
     from pathe.predict import Predictor
 
-    return Predictor(artifact, kg, device=pick_device(device))
+    p = Predictor(artifact, kg, device=pick_device(device))
+    p.relation_map = read.relation_names  # for who asks in the graph's words
+    return p
 
 
 def _bulk(
@@ -161,19 +163,24 @@ def _bulk(
         check_rows_file(out)
     questions = read_questions(queries)
     p = _open(read, model, data, device)
-    for number, (h, r, t) in questions:  # before the work, and with the line
+    answerable = []
+    for number, question in questions:  # before the work, and with the line
         try:
-            p.check_names((h, r, t))
+            p.check_names(question)
+            answerable.append(question)
         except UnknownNameError as error:
-            raise UnknownNameError(f"{queries}, line {number}: {error}") from None
+            if not read.skips:
+                raise UnknownNameError(f"{queries}, line {number}: {error}") from None
+    if len(answerable) < len(questions):
+        tell(f"{len(questions) - len(answerable):,} questions with unknown names skipped")
     with rows_out(out, ANSWER_ROW, as_json) as write, progress_bar("answering") as progress:
-        answers = p.answer((question for _, question in questions), k, filter_known=not known)
-        for n, ((_, question), found) in enumerate(zip(questions, answers, strict=True), 1):
+        answers = p.answer(answerable, k, filter_known=not known)
+        for n, (question, found) in enumerate(zip(answerable, answers, strict=True), 1):
             write([_answer_row(question, answer) for answer in found])
-            if n % 100 == 0 or n == len(questions):
-                progress(n, len(questions))
+            if n % 100 == 0 or n == len(answerable):
+                progress(n, len(answerable))
     if out:
-        tell(f"wrote {out}: answers to {len(questions):,} questions")
+        tell(f"wrote {out}: answers to {len(answerable):,} questions")
 
 
 def _answer_row(question: Question, answer: Answer) -> dict[str, Any]:

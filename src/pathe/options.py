@@ -11,6 +11,7 @@ import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -100,14 +101,6 @@ Device = Annotated[
 ]
 
 
-class ReadData(typing.Protocol):
-    """Reads the DATA of a command, as its options say; in a model's relations if one is given."""
-
-    def __call__(
-        self, data: str, model: Artifact | None = None, *, every_relation: bool = False
-    ) -> KnowledgeGraph: ...
-
-
 RelationMap = Annotated[
     Path | None,
     typer.Option(
@@ -116,6 +109,84 @@ RelationMap = Annotated[
         rich_help_panel=FILES,
     ),
 ]
+
+
+@dataclass(frozen=True)
+class ReadData:
+    """Reads the DATA of a command, as its options say; in a model's relations if one is given."""
+
+    cut: str | None
+    cut_seed: int
+    allow_unseen: bool
+    columns: str | None
+    header: bool | None
+    delimiter: str | None
+    on_error: OnError
+    relation_map: Path | None
+
+    def __call__(
+        self, data: str, model: Artifact | None = None, *, every_relation: bool = False
+    ) -> KnowledgeGraph:
+        wanted = _three(self.columns, "--columns", "head,relation,tail") if self.columns else None
+        fractions = _fractions(self.cut)
+        if self.allow_unseen and fractions is None:
+            raise DataError("--allow-unseen is for cutting one file: add --split 0.8,0.1,0.1.")
+        from pathe.columns import ReadOptions, check_fractions, existing_path
+
+        if fractions is not None:
+            check_fractions(fractions)
+        existing_path(data)  # what is plainly wrong is said before the slow imports
+        from pathe.datasets import KnowledgeGraph
+
+        separator = {"\\t": "\t", "tab": "\t", "space": " ", "comma": ","}
+        options = ReadOptions(
+            wanted,
+            self.header,
+            separator.get(self.delimiter, self.delimiter) if self.delimiter else None,
+            self.on_error.value,
+        )
+        with err.status(f"reading {escape(data)} ..."):
+            kg = KnowledgeGraph.read(
+                data,
+                split=fractions,
+                seed=self.cut_seed,
+                allow_unseen=self.allow_unseen,
+                every_relation=every_relation or model is not None,
+                options=options,
+            )
+            if model is not None:
+                kg = self._in_its_relations(kg, model)
+        _report(kg.report)
+        if kg.inference is not None:
+            _report(kg.inference.report, "inference graph: ")
+        sizes = {"train": len(kg.train), "valid": len(kg.valid), "test": len(kg.test)}
+        empty = [s for s, f in zip(sizes, fractions or (), strict=False) if f and not sizes[s]]
+        if empty:
+            found = ", ".join(f"{split} {n:,}" for split, n in sizes.items())
+            err.print(
+                f"[yellow]warning:[/] the cut left {' and '.join(empty)} empty ({found} triples)."
+                " Cut more off, or add --allow-unseen to let entities fall into them alone.",
+                soft_wrap=True,
+            )
+        return kg
+
+    @property
+    def skips(self) -> bool:
+        """Whether what can't be read is skipped and counted."""
+        return self.on_error is OnError.skip
+
+    @functools.cached_property
+    def relation_names(self) -> dict[str, str]:
+        """The model's name for each of the graph's that the relation map has."""
+        from pathe.schema import read_relation_map
+
+        return read_relation_map(self.relation_map) if self.relation_map else {}
+
+    def _in_its_relations(self, kg: KnowledgeGraph, model: Artifact) -> KnowledgeGraph:
+        from pathe.schema import align
+
+        names = self.relation_names or None
+        return align(kg, model.relations, names, "drop" if self.skips else "raise")
 
 
 def _cut(*names: str) -> Any:
@@ -164,63 +235,7 @@ def _reader(
     relation_map: RelationMap = None,
 ) -> ReadData:
     """The reader that these options describe."""
-
-    def read(
-        data: str, model: Artifact | None = None, *, every_relation: bool = False
-    ) -> KnowledgeGraph:
-        wanted = _three(columns, "--columns", "head,relation,tail") if columns else None
-        fractions = _fractions(cut)
-        if allow_unseen and fractions is None:
-            raise DataError("--allow-unseen is for cutting one file: add --split 0.8,0.1,0.1.")
-        from pathe.columns import ReadOptions, check_fractions, existing_path
-
-        if fractions is not None:
-            check_fractions(fractions)
-        existing_path(data)  # what is plainly wrong is said before the slow imports
-        from pathe.datasets import KnowledgeGraph
-
-        separator = {"\\t": "\t", "tab": "\t", "space": " ", "comma": ","}
-        options = ReadOptions(
-            wanted,
-            header,
-            separator.get(delimiter, delimiter) if delimiter else None,
-            on_error.value,
-        )
-        with err.status(f"reading {escape(data)} ..."):
-            kg = KnowledgeGraph.read(
-                data,
-                split=fractions,
-                seed=cut_seed,
-                allow_unseen=allow_unseen,
-                every_relation=every_relation or model is not None,
-                options=options,
-            )
-            if model is not None:
-                kg = _in_its_relations(kg, model, relation_map, on_error)
-        _report(kg.report)
-        if kg.inference is not None:
-            _report(kg.inference.report, "inference graph: ")
-        sizes = {"train": len(kg.train), "valid": len(kg.valid), "test": len(kg.test)}
-        empty = [s for s, f in zip(sizes, fractions or (), strict=False) if f and not sizes[s]]
-        if empty:
-            found = ", ".join(f"{split} {n:,}" for split, n in sizes.items())
-            err.print(
-                f"[yellow]warning:[/] the cut left {' and '.join(empty)} empty ({found} triples)."
-                " Cut more off, or add --allow-unseen to let entities fall into them alone.",
-                soft_wrap=True,
-            )
-        return kg
-
-    return read
-
-
-def _in_its_relations(
-    kg: KnowledgeGraph, model: Artifact, relation_map: Path | None, on_error: OnError
-) -> KnowledgeGraph:
-    from pathe.schema import align, read_relation_map
-
-    names = read_relation_map(relation_map) if relation_map else None
-    return align(kg, model.relations, names, "drop" if on_error is OnError.skip else "raise")
+    return ReadData(cut, cut_seed, allow_unseen, columns, header, delimiter, on_error, relation_map)
 
 
 def reads_data(command: Callable[..., None]) -> Callable[..., None]:

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pathe.answers import near
 from pathe.errors import ConfigError
 from pathe.files import check_place, replacing
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from pathe.answers import Explanation, PathEvidence
+    from pathe.answers import Explanation, Fact, PathEvidence
 
 FORMATS = (".png", ".svg", ".pdf")
 BLUE, ORANGE, INK, PALE = "#2f6db3", "#e08a2e", "#333333", "#d9d9d9"
@@ -171,15 +170,15 @@ def plot_evidence(reason: Explanation, path: Path, n: int = 8) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    shown = reason.paths[:n]
+    shown = reason.shown(n)
     figure = Figure(figsize=(12.5, 1.4 + 0.75 * max(len(shown), 1)), layout="constrained")
     with rc_context({"text.parse_math": False, "svg.hashsalt": "pathe"}):
         axes = figure.subplots()
         axes.set_axis_off()
         axes.set_xlim(-3.1, 2.6)
         axes.set_ylim(len(shown) - 0.4, -0.6)
-        for row, found in enumerate(shown):
-            _path_row(axes, row, found, reason.focus(found))
+        for row, (found, steps, remark) in enumerate(shown):
+            _path_row(axes, row, found, reason.focus(found), steps, remark)
         title = " ".join(
             shorten(name, 40) for name in (reason.head, f"-{reason.relation}->", reason.tail)
         )
@@ -191,14 +190,14 @@ def plot_evidence(reason: Explanation, path: Path, n: int = 8) -> None:
         _save(figure, path)
 
 
-def _path_row(axes: Axes, y: int, found: PathEvidence, focus: str) -> None:
+def _path_row(
+    axes: Axes, y: int, found: PathEvidence, focus: str, steps: list[Fact], remark: str
+) -> None:
     """One path: entities in boxes, the entity that it is of in the middle, arrows between them."""
     colour = BLUE if found.effect > 0 else ORANGE
     axes.text(-3.05, y, f"{found.effect:+.3f}", color=colour, fontsize=11, va="center")
     axes.text(-2.45, y, found.of, color=INK, fontsize=8, va="center", ha="center")
-    steps = near(found.steps, focus)
-    if len(steps) < len(found.steps):
-        axes.text(-2.45, y + 0.25, f"{len(found.steps)} hops", fontsize=6, va="center", ha="center")
+    axes.text(-2.45, y + 0.25, remark.strip(" ()"), fontsize=6, va="center", ha="center")
     names = [steps[0][0], *(tail for _, _, tail in steps)] if steps else [focus]
     first = -names.index(focus)
     for i, name in enumerate(names):

@@ -145,7 +145,10 @@ class Predictor:
         """Raises UnknownNameError, with the closest names, unless all are known."""
         for part, name in zip(PARTS, question, strict=True):
             if name is not None:
-                (self.relation_names if part == "relation" else self.entity_names).id(name)
+                if part == "relation":
+                    self._relation_ids([name])
+                else:
+                    self.entity_names.id(name)
 
     def score(self, triples: Iterable[Fact], asked: Part | None = None) -> list[Judged]:
         """Each triple's score, and the rank and probability of its tail, or of what is `asked`.

@@ -99,6 +99,22 @@ def write_report(results: Path, page: Path) -> None:
         plot_figure(page.with_name("paths-per-triple.svg"), title, draw)
 
 
+def draw_model_positions(folder: Path, picture: Path) -> None:
+    """The paper's figure of position vectors: their first principal component, by distance."""
+    from pathe.artifact import load_model
+    from pathe.plots import draw_positions, plot_figure
+
+    artifact = load_model(folder)
+    hops = artifact.config.max_hops
+    used_TD = artifact.model.encoder.positions.weight.detach()[: 2 * hops + 1]
+    centred_TD = used_TD - used_TD.mean(0)
+    first_D = centred_TD.svd().V[:, 0]
+    component_T = centred_TD @ first_D
+    component_T = component_T * component_T[-1].sign()  # a component has no sign of its own
+    title = f"{folder.name}: position vectors, first principal component"
+    plot_figure(picture, title, partial(draw_positions, component_T=component_T.tolist()))
+
+
 def check_page(page: Path) -> tuple[str, str]:
     """What stands before and after the tables; a page without its marks is refused."""
     try:

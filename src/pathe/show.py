@@ -10,7 +10,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from pathe.answers import near
 from pathe.plots import shorten
 
 if TYPE_CHECKING:
@@ -239,15 +238,11 @@ def judged(triple: Judged, reasons: list[Explanation]) -> Iterator[RenderableTyp
 
 def evidence(reason: Explanation, n: int) -> Iterator[Text]:
     """The n paths that moved a score most, a line each: near the entity they are of."""
-    for found in reason.paths[:n]:
-        focus = reason.focus(found)
+    for found, steps, remark in reason.shown(n):
         colour = "green" if found.effect > 0 else "red"
         line = Text.assemble((f"{found.effect:+.3f}", colour), (f" {found.of}", "dim"))
-        shown = near(found.steps, focus)
-        line.append_text(path(focus, shown))
-        if len(shown) < len(found.steps):
-            line.append(f" ({len(found.steps)} hops)", style="dim")
-        yield line
+        line.append_text(path(reason.focus(found), steps))
+        yield line.append(remark, style="dim")
 
 
 def neighbours(entity: str, found: list[Neighbour]) -> Iterator[RenderableType]:
