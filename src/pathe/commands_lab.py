@@ -79,9 +79,11 @@ def reproduce(
         if models is not None and experiment.ships:
             tell(f"wrote {lab.ship(experiment, summary, runs, models)}")
     if page is not None and results is not None:
-        from pathe.report import write_report
+        from pathe.report import POSITIONS, draw_model_positions, write_report
 
         write_report(results, page)
+        if models is not None and (models / POSITIONS).is_dir():
+            draw_model_positions(models / POSITIONS, page.with_name("positions.svg"))
         tell(f"wrote {page}")
 
 

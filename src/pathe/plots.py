@@ -123,7 +123,10 @@ def draw_paths_per_triple(axes: Axes, found: dict[int, dict[str, dict[str, float
 
 def draw_positions(axes: Axes, component_T: Sequence[float]) -> None:
     """The first principal component of the position vectors, by distance from the focus."""
-    axes.plot(range(len(component_T)), component_T, color=BLUE, marker="o", markersize=3)
+    places = range(len(component_T))
+    for first, colour, label in ((0, BLUE, "entities"), (1, ORANGE, "relations")):
+        axes.plot(places[first::2], component_T[first::2], color=colour, marker="o", label=label)
+    axes.legend(frameon=False, fontsize=9)
     _title(axes, "", "tokens from the entity that a path describes", "first principal component")
 
 

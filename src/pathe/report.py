@@ -13,6 +13,7 @@ from pathe.experiments import judged
 from pathe.files import replacing
 
 BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
+POSITIONS = "fb15k237-link"  # the model whose position vectors are drawn
 COLUMNS = {"mrr": "MRR", "hits_at_1": "Hits@1", "hits_at_10": "Hits@10"}
 # Figures of others as the paper's tables give them: (parameters in millions, metrics).
 BASELINES: dict[str, dict[str, dict[str, tuple[float, dict[str, float]]]]] = {
