@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test check bench clean
+.PHONY: help setup demo test check reproduce bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -34,6 +34,9 @@ check: setup  ## what CI runs: formatting, lint, types, tests
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
+
+reproduce: setup  ## run an experiment: make reproduce NAME=wn18rr-relation DATA=FOLDER (none: list them)
+	$(BIN)/pathe reproduce $(NAME) $(if $(DATA),--data $(DATA))
 
 bench: setup  ## measure against peers on this machine; writes benchmarks/*.json
 	$(BIN)/python benchmarks/foundation.py
