@@ -30,6 +30,7 @@ def test_its_commands_work_one_after_the_other(tmp_path):
     assert len(commands) > 10
     rows = [f"e{i % 20},r{i % 3},e{(i * 7 + 1 + i // 20) % 20}\n" for i in range(60)]
     (tmp_path / "triples.csv").write_text("head,relation,tail\n" + "".join(rows))
+    (tmp_path / "models").symlink_to(ROOT / "models")
     (tmp_path / "questions.tsv").write_text("e1\tr1\t?\n?\tr2\te3\n")
     for folder, mark in (("fb237_v1", "e"), ("fb237_v1_ind", "x")):
         (tmp_path / folder).mkdir()
