@@ -122,7 +122,7 @@ def test_questions_with_unknown_names_may_be_skipped(ask, place):
     code, shown, said = ask("predict", *USE, "--queries", "q3.tsv", "-k", 1, "--on-error", "skip")
     assert code == 0
     assert len(shown.splitlines()) == 2
-    assert "1 questions with unknown names skipped" in said
+    assert "1 question with unknown names skipped" in said
 
 
 def test_similar_missing_and_embed(ask, place, python):

@@ -8,7 +8,7 @@ import torch
 from graphs import knowledge_graph, toy
 from torch import nn
 
-from pathe import predict, vectors
+from pathe import predict
 from pathe.artifact import Artifact
 from pathe.builder import build_describer, build_model
 from pathe.config import configure
@@ -149,20 +149,6 @@ def test_a_model_of_relations_judges_the_relation():
         next(p.missing(3))
 
 
-@pytest.fixture
-def encoded(monkeypatch):
-    """How many entities were encoded, at each time."""
-    counts: list[int] = []
-    real = vectors.encode
-
-    def spy(model, describe, entities, **more):
-        counts.append(len(entities))
-        return real(model, describe, entities, **more)
-
-    monkeypatch.setattr(vectors, "encode", spy)
-    return counts
-
-
 def test_entities_are_encoded_once_and_a_question_about_two_encodes_two(encoded):
     p = predictor()
     p.relations("e0001", "e0002")
@@ -245,35 +231,6 @@ def test_equal_scores_share_the_middle_place():
     assert judged.rank == 1 + better + 3  # among the eight, 1 + 7 / 2 in the middle
 
 
-def test_what_is_named_is_up_to_date_in_either_place():
-    kg, grown = toy(), enlarged()
-    p, fresh = predictor(kg), predictor(grown)
-    p.warm()
-    p.add(NEW)
-    triple = ("e0050", "r0", "e0041")
-    assert p.score([triple])[0].score == pytest.approx(fresh.score([triple])[0].score, abs=1e-6)
-
-
-def test_many_facts_at_once_are_put_in_as_few_are():
-    kg = toy()
-    facts = [(f"n{i}", f"r{i % 3}", f"e{i % 60:04}") for i in range(400)]
-    at_once, in_parts = predictor(kg), predictor(kg)
-    assert at_once.add(facts) == 400
-    assert sum(in_parts.add(facts[i : i + 100]) for i in range(0, 400, 100)) == 400
-    for part in ("outgoing", "incoming"):
-        for name in ("offsets_E1", "neighbours_M", "relations_M", "triples_M"):
-            ours, theirs = (getattr(getattr(p.graph, part), name) for p in (at_once, in_parts))
-            assert torch.equal(ours, theirs)
-    assert at_once.add(facts) == 0
-
-
-def test_adding_keeps_no_gradients():
-    p = predictor()
-    p.tails("e0001", "r1")
-    p.add([("new", "r0", "e0003")])
-    assert not p.vectors.candidates("tail").requires_grad
-
-
 def test_a_model_is_not_moved_under_another_user():
     from pathe.model import on_device
 
@@ -349,88 +306,6 @@ def test_vectors_and_neighbours():
     assert [n.rank for n in near] == [1, 2, 3, 4, 5]
     assert len(p.similar("e0007", 1000)) == 59
     assert predictor(kg, aggregator="transformer-joint").embed().shape == (60, 8)
-
-
-NEW = [("zz new", "r0", "e0010"), ("e0020", "r1", "zz new"), ("zz new", "r2", "zz other"),
-       ("e0030", "r2", "e0040"), ("e0030", "r2", "e0040")]  # fmt: skip
-
-
-def enlarged():
-    """The toy graph with the new facts, read as one: the new names sort last."""
-    kg = toy()
-    names = [*kg.entities, "zz new", "zz other"]
-    ids = {name: i for i, name in enumerate(names)}
-    rows = [(ids[h], kg.relations.id(r), ids[t]) for h, r, t in NEW]
-    grown = knowledge_graph([*kg.train.tolist(), *rows], kg.valid.tolist(), kg.test.tolist())
-    from dataclasses import replace
-
-    from pathe.triples import Vocabulary
-
-    return replace(grown, entities=Vocabulary(names))
-
-
-@pytest.mark.parametrize("source", ["fresh", "mined"])
-@pytest.mark.parametrize("aggregator", ["transformer", "transformer-joint"])
-def test_new_facts_give_what_a_new_graph_gives(source, aggregator):
-    more = {"path_source": source, "hold_out_batch": False, "n_mined": 3, "aggregator": aggregator}
-    kg, grown = toy(), enlarged()
-    p, fresh = predictor(kg, **more), predictor(grown, **more)
-    p.warm()
-    assert p.add(NEW) == 4
-    for named in ("graph", "known"):
-        for part in ("outgoing", "incoming", "out_contexts", "in_contexts"):
-            ours, theirs = getattr(getattr(p, named), part), getattr(getattr(fresh, named), part)
-            for field in ours.__dataclass_fields__:
-                assert torch.equal(getattr(ours, field), getattr(theirs, field)), (part, field)
-    named_in_facts = ["zz new", "zz other", "e0010", "e0020", "e0030", "e0040"]
-    assert np.allclose(p.embed(named_in_facts), fresh.embed(named_in_facts), atol=1e-6)
-    # an entity that is asked about is up to date at once, in embedding and as a head
-    assert np.allclose(p.embed(["e0011"]), fresh.embed(["e0011"]), atol=1e-6)
-    before = p.tails("zz new", "r0", 100)
-    assert "e0010" not in [a.name for a in before]  # known now
-    assert "zz other" in [a.name for a in before]
-    p.refresh()
-    after, wanted = p.tails("zz new", "r0", 100), fresh.tails("zz new", "r0", 100)
-    assert [a.name for a in after] == [a.name for a in wanted]
-    assert [a.score for a in after] == pytest.approx([a.score for a in wanted], abs=1e-5)
-    assert np.allclose(p.embed(), fresh.embed(), atol=1e-6)
-
-
-def test_adding_encodes_only_what_is_named(encoded):
-    p = predictor()
-    p.tails("e0001", "r1")
-    p.heads("r1", "e0001")
-    encoded.clear()
-    p.add([("new one", "r0", "e0003"), ("new one", "r1", "e0004")])
-    assert encoded == [3]
-    p.tails("new one", "r2")
-    assert encoded == [3]
-    p.tails("e0050", "r2")  # asked about: brought up to date by itself
-    p.tails("e0050", "r2")
-    assert encoded == [3, 1]
-
-
-def test_adding_what_is_there_changes_nothing():
-    kg = toy()
-    p = predictor(kg)
-    fact = tuple(
-        v[i] for v, i in zip((kg.entities, kg.relations, kg.entities), kg.train[0].tolist(),
-                             strict=True)
-    )  # fmt: skip
-    z = p.embed()
-    assert p.add([fact]) == 0
-    assert p.add([]) == 0
-    assert np.array_equal(p.embed(), z)
-    held = [(kg.entities[h], kg.relations[r], kg.entities[t]) for h, r, t in kg.test[:1].tolist()]
-    assert p.add(held) == 1  # known, but it described no entity so far
-    assert p.known.n_triples == len(kg.train) + len(kg.valid) + len(kg.test)
-
-
-def test_a_misspelt_new_name_is_found_again():
-    p = predictor()
-    p.add([("Ouagadougou", "r0", "e0003")])
-    with pytest.raises(UnknownNameError, match="Closest: 'Ouagadougou'"):
-        p.tails("Ougadougou", "r0")
 
 
 def test_without_temperatures_probabilities_are_of_plain_scores():

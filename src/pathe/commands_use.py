@@ -172,7 +172,8 @@ def _bulk(
             if not read.skips:
                 raise UnknownNameError(f"{queries}, line {number}: {error}") from None
     if len(answerable) < len(questions):
-        tell(f"{len(questions) - len(answerable):,} questions with unknown names skipped")
+        n_skipped = len(questions) - len(answerable)
+        tell(f"{n_skipped:,} question{'s' * (n_skipped > 1)} with unknown names skipped")
     with rows_out(out, ANSWER_ROW, as_json) as write, progress_bar("answering") as progress:
         answers = p.answer(answerable, k, filter_known=not known)
         for n, (question, found) in enumerate(zip(answerable, answers, strict=True), 1):

@@ -101,14 +101,14 @@ def align(
         return kg
     found = coverage(kg, relations, relation_map)
     lost = [match for match in found.unknown if match.triples]
-    if lost and unknown == "raise":
-        raise DataError(_unknown_words(kg, found, lost, relations))
     if found.triples and not found.known_triples:
         raise DataError(
             f"{kg.name}: the model knows none of its {len(found.matches)} relations "
             f"({_some([m.name for m in found.matches])}); the model's are "
             f"{_some(list(relations))}. Name the counterparts in a relation map."
         )
+    if lost and unknown == "raise":
+        raise DataError(_unknown_words(kg, found, lost, relations))
     ids = {name: i for i, name in enumerate(relations)}
     by_name = {match.name: match for match in found.matches}
     ordered = [by_name[name] for name in kg.relations]
