@@ -131,5 +131,6 @@ def tune(
         print_json(result)
     else:
         best = ", ".join(f"{key}={value}" for key, value in result["best"].items())
-        tell(f"best validation MRR {result['best_valid_mrr']:.4f}: {best}")
+        defaults = f"the defaults have {result['default_valid_mrr']:.4f}"
+        tell(f"best validation MRR {result['best_valid_mrr']:.4f} ({defaults}): {best}")
         tell(f"train with it: pathe train {data} --preset {folder / 'best.yaml'}")

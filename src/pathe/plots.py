@@ -51,7 +51,9 @@ def plot_search(result: dict[str, Any], path: Path) -> None:
     """
     complete = [t for t in result["trials"] if t["valid_mrr"] is not None]
     ranked = sorted(complete[0]["settings"], key=lambda key: -_difference(complete, key))
-    panels: list[Callable[[Axes], Any]] = [partial(_trials, trials=result["trials"])]
+    panels: list[Callable[[Axes], Any]] = [
+        partial(_trials, trials=result["trials"], default=result["default_valid_mrr"])
+    ]
     panels += [partial(_choices, trials=complete, key=key) for key in ranked[:3]]
     panels += [lambda axes: axes.set_axis_off()] * (4 - len(panels))
     title = f"{result['data']}, space {result['space']}: best validation MRR"
@@ -70,7 +72,7 @@ def _difference(trials: list[dict[str, Any]], key: str) -> float:
     return max(means) - min(means)
 
 
-def _trials(axes: Axes, trials: list[dict[str, Any]]) -> None:
+def _trials(axes: Axes, trials: list[dict[str, Any]], default: float) -> None:
     best, seen = [], 0.0
     for trial in trials:
         seen = max(seen, trial["valid_mrr"] or 0.0)
@@ -78,6 +80,8 @@ def _trials(axes: Axes, trials: list[dict[str, Any]]) -> None:
     done = [(i, t["valid_mrr"]) for i, t in enumerate(trials, 1) if t["valid_mrr"] is not None]
     axes.scatter([i for i, _ in done], [v for _, v in done], s=18, color=BLUE, zorder=3)
     axes.step(range(1, len(best) + 1), best, where="post", color=ORANGE)
+    axes.axhline(default, color=INK, linestyle="--", linewidth=1)
+    axes.annotate("defaults", (len(trials), default), ha="right", va="bottom", color=INK)
     pruned = len(trials) - len(done)
     _title(axes, f"Trials ({pruned} pruned or refused)", "trial", "validation MRR")
 

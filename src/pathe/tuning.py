@@ -95,7 +95,8 @@ def tune(
 ) -> dict[str, Any]:
     """Runs what is missing of n_trials, the same for the same seed; the best goes to best.yaml.
 
-    A trial is judged by its best validation MRR and pruned when it falls behind the median.
+    A trial is judged by its best validation MRR and pruned when it falls behind the median; the
+    defaults are judged beside them, for comparison.
     """
     valid_M3 = seen_valid(kg)
     if not len(valid_M3):
@@ -103,6 +104,11 @@ def tune(
     folder.mkdir(parents=True, exist_ok=True)
     graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
     study = _open_study(folder, kg, space, settings or {}, seed)
+    if "default" not in study.user_attrs:
+        config = default_config(space, settings or {}, seed)
+        default = _judge(config, kg, graph, valid_M3, _Watch())
+        study.set_user_attr("default", default)
+        say(f"the defaults: validation MRR {default:.4f}")
     done = len(_finished(study))
     if done:
         say(f"{done} trials are done already")
@@ -116,6 +122,12 @@ def tune(
         done = len(_finished(study))
         say(_told(study.trials[-1], done, n_trials))
     return _report(study, kg, space, folder, settings or {}, seed)
+
+
+def default_config(space: Space, settings: Mapping[str, Any], seed: int) -> Config:
+    """What `pathe train` would take for this task: what a search has to beat."""
+    task = {"task": space.fixed["task"]} if "task" in space.fixed else {}
+    return configure(settings={**task, "seed": seed, **settings}, source=space.name)
 
 
 def _open_study(
@@ -171,41 +183,47 @@ def _trial(
     except PatheError as error:  # such as 3 heads for a width of 64
         trial.set_user_attr("refused", str(error))
         raise optuna.TrialPruned from None
+    try:
+        return _judge(config, kg, graph, valid_M3, _Watch(trial))
+    except TrainingError as error:  # a loss that is no number
+        trial.set_user_attr("refused", str(error))
+        raise optuna.TrialPruned from None
+
+
+def _judge(config: Config, kg: KnowledgeGraph, graph: Graph, valid_M3: Any, watch: _Watch) -> float:
+    """Trains once; gives the best validation MRR."""
     learner = PathELearner(build_model(config, kg.n_relations), config, graph, kg.train, valid_M3)
-    watch = _Watch(trial)
     stop = EarlyStopping("valid_mrr", config.min_delta, config.patience, mode="max")
     gpu = pick_device(config.accelerator).type == "cuda"
     with quiet(), tf32(), tempfile.TemporaryDirectory() as place:
-        try:
-            pl.Trainer(
-                accelerator="gpu" if gpu else "cpu",
-                devices=1,
-                max_epochs=config.max_epochs,
-                check_val_every_n_epoch=config.validate_every,
-                accumulate_grad_batches=config.accumulate,
-                gradient_clip_val=config.clip or None,
-                callbacks=[watch, stop],
-                logger=False,
-                enable_checkpointing=False,
-                default_root_dir=place,
-                num_sanity_val_steps=0,
-                enable_progress_bar=False,
-                enable_model_summary=False,
-            ).fit(learner)
-        except TrainingError as error:  # a loss that is no number
-            trial.set_user_attr("refused", str(error))
-            raise optuna.TrialPruned from None
+        pl.Trainer(
+            accelerator="gpu" if gpu else "cpu",
+            devices=1,
+            max_epochs=config.max_epochs,
+            check_val_every_n_epoch=config.validate_every,
+            accumulate_grad_batches=config.accumulate,
+            gradient_clip_val=config.clip or None,
+            callbacks=[watch, stop],
+            logger=False,
+            enable_checkpointing=False,
+            default_root_dir=place,
+            num_sanity_val_steps=0,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        ).fit(learner)
     return watch.best
 
 
 class _Watch(pl.Callback):
-    """Tells Optuna of every validation, and stops what it prunes."""
+    """Keeps the best validation; tells Optuna of each, and stops what it prunes."""
 
-    def __init__(self, trial: optuna.Trial) -> None:
+    def __init__(self, trial: optuna.Trial | None = None) -> None:
         self.trial, self.best = trial, 0.0
 
     def on_validation_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         self.best = max(self.best, float(trainer.callback_metrics["valid_mrr"]))
+        if self.trial is None:
+            return
         self.trial.report(self.best, trainer.current_epoch)
         if self.trial.should_prune():
             raise optuna.TrialPruned
@@ -244,6 +262,7 @@ def _report(
         "space": space.name,
         "seed": seed,
         "commit": commit(),
+        "default_valid_mrr": study.user_attrs["default"],
         "best_valid_mrr": best.value,
         "best": chosen,
         "trials": [
