@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pathe.attention import attend
+from pathe.packed import Packing, attend_among, pack, pick
 
 N_POSITIONS = 100  # rows of the position table, as published
-BUCKETS = 4  # groups of paths of like length, where padding would cost
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
@@ -48,6 +48,18 @@ class EncoderLayer(nn.Module):
         scores = scores.masked_fill(~mask_NT[:, None, None, :], float("-inf"))
         read = self.drop(scores.softmax(-1)) @ value
         return self.settle(x_NQD, read.transpose(1, 2).flatten(2))
+
+    def among(self, x_QD: Tensor, tokens_MD: Tensor, asking_N1: Tensor, packing: Packing) -> Tensor:
+        """The same for paths that lie one after the other: each query reads its path's tokens."""
+        read_QHS = attend_among(
+            self.split(self.query(x_QD)),
+            self.split(self.key(tokens_MD)),
+            self.split(self.value(tokens_MD)),
+            asking_N1,
+            packing,
+            self.dropout if self.training else 0.0,
+        )
+        return self.settle(x_QD, read_QHS.flatten(1))
 
     def settle(self, x: Tensor, read: Tensor) -> Tensor:
         """What follows attention: both residual sums, both norms, the feed-forward part."""
@@ -110,19 +122,7 @@ class PathEncoder(nn.Module):
         if len(self.layers) == 1:
             encoded_ND = self._single(table, tokens_NT, places, focus)
         else:
-            parts, rows = [], []
-            for rows_B, first, last in _buckets(tokens_NT, focus):
-                near = places[..., first:last]
-                parts.append(
-                    self._stacked(
-                        table,
-                        tokens_NT[rows_B, first:last],
-                        near if near.dim() == 1 else near[rows_B],
-                        focus - first,
-                    )
-                )
-                rows.append(rows_B)
-            encoded_ND = torch.cat(parts)[torch.cat(rows).argsort()]
+            encoded_ND = self._stacked(table, tokens_NT, places, focus)
         normed: Tensor = self.norm(encoded_ND)
         return normed
 
@@ -155,37 +155,15 @@ class PathEncoder(nn.Module):
 
     def _stacked(self, table: Table, tokens_NT: Tensor, places: Tensor, focus: int) -> Tensor:
         """Several layers: all tokens read in all but the last."""
-        mask_NT, rows_NT = tokens_NT >= 0, tokens_NT.clamp(min=0).long()
-        x_NTD = F.embedding(rows_NT, table.rows_VD) + self.positions(places)
+        mask_NT = tokens_NT >= 0
+        packing = pack(mask_NT)
+        x_MD = pick(table.rows_VD, tokens_NT[mask_NT].long())
+        x_MD = x_MD + pick(self.positions.weight, places.expand_as(tokens_NT)[mask_NT])
+        focus_N = packing.offsets_N1[:-1] + mask_NT[:, :focus].sum(1)
+        each_N1 = torch.arange(len(tokens_NT) + 1, device=tokens_NT.device)
         for i, layer in enumerate(self.layers):
             assert isinstance(layer, EncoderLayer)
-            if i == 0:
-                key_NTD, value_NTD = (
-                    F.embedding(rows_NT, of_rows.flatten(1))
-                    + F.embedding(places, part(self.positions.weight))
-                    for of_rows, part in (
-                        (table.keys_VHS, layer.key),
-                        (table.values_VHS, layer.value),
-                    )
-                )
-            else:
-                key_NTD, value_NTD = layer.key(x_NTD), layer.value(x_NTD)
             last = i == len(self.layers) - 1
-            x_NTD = layer(
-                x_NTD[:, focus : focus + 1] if last else x_NTD, key_NTD, value_NTD, mask_NT
-            )
-        encoded_ND: Tensor = x_NTD[:, 0]
-        return encoded_ND
-
-
-def _buckets(tokens_NT: Tensor, focus: int) -> list[tuple[Tensor, int, int]]:
-    """Rows of like length with the columns that they use: (rows, first, last + 1)."""
-    n, width = tokens_NT.shape
-    columns_T = torch.arange(width, device=tokens_NT.device)
-    reach_N = ((columns_T - focus).abs() * (tokens_NT >= 0)).amax(1)
-    groups = reach_N.argsort().tensor_split(BUCKETS if n >= BUCKETS else 1)
-    longest = torch.stack([reach_N[rows_B[-1:]].sum() for rows_B in groups]).tolist()
-    return [
-        (rows_B, max(focus - reach, 0), min(focus + reach + 1, width))
-        for rows_B, reach in zip(groups, longest, strict=True)
-    ]
+            asking_QD = x_MD[focus_N] if last else x_MD
+            x_MD = layer.among(asking_QD, x_MD, each_N1 if last else packing.offsets_N1, packing)
+        return x_MD
