@@ -131,11 +131,8 @@ def check_page(page: Path) -> tuple[str, str]:
 def paths_per_triple(summaries: list[dict[str, Any]]) -> dict[int, dict[str, dict[str, float]]]:
     """Metrics by the number of paths a triple, of the published configuration on FB15k-237."""
     base = "fb15k237-link-paper"
-    return {
-        2 * s["config"]["n_paths"]: s["metrics"]
-        for s in summaries
-        if s["name"] == base or s["name"].startswith(f"{base}-ppt")
-    }
+    names = (base, f"{base}-one-path", f"{base}-ppt4", f"{base}-ppt16")
+    return {2 * s["config"]["n_paths"]: s["metrics"] for s in summaries if s["name"] in names}
 
 
 def tables(summaries: list[dict[str, Any]], properties: list[dict[str, Any]] | None = None) -> str:
