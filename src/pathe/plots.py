@@ -49,7 +49,7 @@ def plot_search(result: dict[str, Any], path: Path) -> None:
 
     A setting matters as far as its choices' means differ.
     """
-    complete = [t for t in result["trials"] if t["valid_mrr"] is not None]
+    complete = [t for t in result["trials"] if t["state"] == "complete"]
     ranked = sorted(complete[0]["settings"], key=lambda key: -_difference(complete, key))
     panels: list[Callable[[Axes], Any]] = [
         partial(_trials, trials=result["trials"], default=result["default_valid_mrr"])
@@ -61,10 +61,16 @@ def plot_search(result: dict[str, Any], path: Path) -> None:
 
 
 def _by_choice(trials: list[dict[str, Any]], key: str) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
+    found: dict[Any, list[float]] = {}
     for trial in trials:
-        found.setdefault(str(trial["settings"][key]), []).append(trial["valid_mrr"])
-    return dict(sorted(found.items()))
+        found.setdefault(trial["settings"][key], []).append(trial["valid_mrr"])
+    return {str(choice): found[choice] for choice in sorted(found, key=_in_order)}
+
+
+def _in_order(choice: Any) -> tuple[bool, Any]:
+    """Numbers by size, words after them."""
+    is_number = isinstance(choice, (int, float)) and not isinstance(choice, bool)
+    return not is_number, choice if is_number else str(choice)
 
 
 def _difference(trials: list[dict[str, Any]], key: str) -> float:
@@ -75,15 +81,19 @@ def _difference(trials: list[dict[str, Any]], key: str) -> float:
 def _trials(axes: Axes, trials: list[dict[str, Any]], default: float) -> None:
     best, seen = [], 0.0
     for trial in trials:
-        seen = max(seen, trial["valid_mrr"] or 0.0)
+        seen = max(seen, trial["valid_mrr"] if trial["state"] == "complete" else 0.0)
         best.append(seen)
-    done = [(i, t["valid_mrr"]) for i, t in enumerate(trials, 1) if t["valid_mrr"] is not None]
-    axes.scatter([i for i, _ in done], [v for _, v in done], s=18, color=BLUE, zorder=3)
+    done, pruned = (
+        [(i, t["valid_mrr"]) for i, t in enumerate(trials, 1)
+         if t["valid_mrr"] is not None and (t["state"] == "complete") == complete]
+        for complete in (True, False)
+    )  # fmt: skip
+    for points, colour in ((pruned, PALE), (done, BLUE)):
+        axes.scatter([i for i, _ in points], [v for _, v in points], s=18, color=colour, zorder=3)
     axes.step(range(1, len(best) + 1), best, where="post", color=ORANGE)
     axes.axhline(default, color=INK, linestyle="--", linewidth=1)
     axes.annotate("defaults", (len(trials), default), ha="right", va="bottom", color=INK)
-    pruned = len(trials) - len(done)
-    _title(axes, f"Trials ({pruned} pruned or refused)", "trial", "validation MRR")
+    _title(axes, f"Trials ({len(trials) - len(done)} pruned or refused)", "trial", "validation MRR")
 
 
 def _choices(axes: Axes, trials: list[dict[str, Any]], key: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,8 @@ def write_report(results: Path, page: Path) -> None:
         from pathe.plots import draw_paths_per_triple, plot_figure
 
         title = "FB15k-237, published configuration: paths per triple"
-        draw = partial(draw_paths_per_triple, found=found)
+        metrics = {n_paths: summary["metrics"] for n_paths, summary in found.items()}
+        draw = partial(draw_paths_per_triple, found=metrics)
         plot_figure(page.with_name("paths-per-triple.svg"), title, draw)
 
 
@@ -128,11 +129,11 @@ def check_page(page: Path) -> tuple[str, str]:
     return before, rest.partition(END)[2]
 
 
-def paths_per_triple(summaries: list[dict[str, Any]]) -> dict[int, dict[str, dict[str, float]]]:
-    """Metrics by the number of paths a triple, of the published configuration on FB15k-237."""
+def paths_per_triple(summaries: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """Results by the number of paths a triple, of the published configuration on FB15k-237."""
     base = "fb15k237-link-paper"
     names = (base, f"{base}-one-path", f"{base}-ppt4", f"{base}-ppt16")
-    return {2 * s["config"]["n_paths"]: s["metrics"] for s in summaries if s["name"] in names}
+    return {2 * s["config"]["n_paths"]: s for s in summaries if s["name"] in names}
 
 
 def tables(summaries: list[dict[str, Any]], properties: list[dict[str, Any]] | None = None) -> str:
@@ -141,8 +142,9 @@ def tables(summaries: list[dict[str, Any]], properties: list[dict[str, Any]] | N
         *_comparison("link", "Link prediction", summaries),
         *_comparison("relation", "Relation prediction", summaries),
         *_inductive(summaries),
-        *_rows("ablation", "Ablations of the published configuration", summaries),
-        *_rows("paths", "Paths per triple", summaries),
+        *_ablations(summaries),
+        *_paths(summaries),
+        *_missed(summaries),
         *_properties(properties or []),
     ]
     return "\n".join(parts)
@@ -169,16 +171,61 @@ def _comparison(table: str, title: str, summaries: list[dict[str, Any]]) -> Iter
         yield ""
 
 
-def _rows(table: str, title: str, summaries: list[dict[str, Any]]) -> Iterator[str]:
-    """A table of one kind of experiment, the paper's figures beside ours."""
-    chosen = [s for s in summaries if s["table"] == table]
+def _ablations(summaries: list[dict[str, Any]]) -> Iterator[str]:
+    """What each removal costs, beside what it cost in the paper; the whole one first."""
+    chosen = [s for s in summaries if s["table"] == "ablation"]
+    named = {s["name"]: s for s in summaries}
     if not chosen:
         return
-    yield f"\n## {title}\n"
-    yield from _head(("parameters", *COLUMNS.values(), "Effi", "training", "file", "paper"))
-    for summary in chosen:
-        yield _ours(summary) + f" {' / '.join(_cells(summary['paper'])) or '-'} |"
+    yield "\n## Ablations of the published configuration\n"
+    yield from _head(("seeds", *COLUMNS.values(), "MRR lost", "paper: MRR", "lost", "file"))
+    for data in dict.fromkeys(s["title"].split(",")[0] for s in chosen):
+        rows = [s for s in chosen if s["title"].split(",")[0] == data]
+        whole = named.get(rows[0]["name"].partition("-paper-")[0] + "-paper")
+        for row in [whole, *rows] if whole else rows:
+            cells = [str(len(row["seeds"])), *(_marked(row, key, plain=True) for key in COLUMNS)]
+            cells += [_lost(whole, row, lambda s: s["metrics"]["mrr"]["mean"])]
+            cells += [_figure(row["paper"]["mrr"]) if "mrr" in row["paper"] else "-"]
+            cells += [_lost(whole, row, lambda s: s["paper"].get("mrr"))]
+            yield _line(f"**{row['title']}**", *cells, _link(row))
     yield ""
+
+
+def _lost(
+    whole: dict[str, Any] | None, row: dict[str, Any], of: Callable[[dict[str, Any]], float | None]
+) -> str:
+    if whole is None or whole is row:
+        return ""
+    before, after = of(whole), of(row)
+    return f"{before - after:+.3f}" if before is not None and after is not None else "-"
+
+
+def _paths(summaries: list[dict[str, Any]]) -> Iterator[str]:
+    """The published configuration by its paths a triple."""
+    found = paths_per_triple(summaries)
+    if len(found) < 2:
+        return
+    yield "\n## Paths per triple\n"
+    yield "The published configuration on FB15k-237, two paths a triple being one an entity.\n"
+    yield from _head(("seeds", *COLUMNS.values(), "file"))
+    for n_paths, summary in sorted(found.items()):
+        cells = [_marked(summary, key, plain=True) for key in COLUMNS]
+        yield _line(str(n_paths), str(len(summary["seeds"])), *cells, _link(summary))
+    yield ""
+
+
+def _missed(summaries: list[dict[str, Any]]) -> Iterator[str]:
+    """Bars that a row was to reach and didn't."""
+    missed = [
+        f"- {s['title']}, {s['table']} prediction: {COLUMNS[key]} "
+        f"{_figure(judged(s)[key]['mean'])} instead of at least {_figure(bar)} ({_link(s)})"
+        for s in summaries
+        for key, bar in s["bars"].items()
+        if judged(s)[key]["mean"] < bar
+    ]
+    if missed:
+        yield "\n## Bars that were missed\n"
+        yield "\n".join(missed) + "\n"
 
 
 def _inductive(summaries: list[dict[str, Any]]) -> Iterator[str]:
@@ -243,12 +290,13 @@ def _ours(summary: dict[str, Any]) -> str:
     return _line(f"**{summary['title']}**", size, *cells, effi, seconds, _link(summary))
 
 
-def _marked(summary: dict[str, Any], key: str) -> str:
-    """Mean and spread; a mark where the paper's figure is higher."""
+def _marked(summary: dict[str, Any], key: str, plain: bool = False) -> str:
+    """Mean and spread; a mark where the paper's figure is higher, unless plain."""
     found, paper = judged(summary), summary["paper"].get(key)
     if key not in found:
         return "-"
-    return _spread(found[key]) + (" ▼" if paper and found[key]["mean"] < paper - 5e-4 else "")
+    shown = _spread(found[key]) if len(summary["seeds"]) > 1 else _figure(found[key]["mean"])
+    return shown + (" ▼" if not plain and paper and found[key]["mean"] < paper - 5e-4 else "")
 
 
 def _spread(found: dict[str, float]) -> str:

@@ -30,7 +30,7 @@ from pathe.training import PathELearner, check_fits
 
 TRIALS, BEST, RESULT, REPORT = "trials.log", "best.yaml", "result.json", "report.png"
 BATCH = ("batch_triples", "accumulated")  # the paper's batches count negatives, too
-WARM_UP = 5  # trials before any is pruned
+WARM_UP, SLOW_START = 5, 10  # trials before any is pruned; epochs before one is
 Say = Callable[[str], None]
 
 
@@ -140,7 +140,7 @@ def _open_study(
         study_name="search",
         direction="maximize",
         load_if_exists=True,
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=WARM_UP, n_warmup_steps=2),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=WARM_UP, n_warmup_steps=SLOW_START),
     )
     about = {
         "data": kg.fingerprint(),
