@@ -198,9 +198,13 @@ def test_the_inductive_table_has_a_column_a_pair():
         "name": "fb237_v2-link", "title": "FB15k-237 v2, ours", "table": "inductive",
         "inference": {"sampled:50": {"hits_at_10": spread(0.97)},
                       "full": {"mrr": spread(0.31), "hits_at_10": spread(0.59)}},
-        "parameters": 1234, "metrics": {},
+        "parameters": 1234, "metrics": {}, "bars": {"hits_at_10": 0.98},
     }  # fmt: skip
     lines = tables([summary]).splitlines()
+    assert (
+        "Hits@10 .970 instead of at least .980"
+        in lines[lines.index("## Bars that were missed") + 2]
+    )
     [ours] = [line for line in lines if "(ours)" in line]
     assert [cell.strip() for cell in ours.split("|")][3] == ".970 ± .001"
     assert ours.count("| -") == 7
