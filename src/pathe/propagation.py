@@ -1,0 +1,194 @@
+"""States carried one hop further along all edges at once, in both directions.
+
+A question has a state of a few numbers at every entity it has reached; each edge multiplies what it
+carries by its relation's weights, and an entity adds up what arrives. So L hops sum over all paths
+of up to L edges, without naming one. Only what is reached takes room: rows of (question, entity),
+those of the first hops first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from pathe.graph import Graph, Tensors, expand, owners
+from pathe.twins import ONE_AT_A_TIME, twin
+
+
+@dataclass(frozen=True)
+class Chunks(Tensors):
+    """Slots by relation, in chunks of a size at most; relation r has chunks offsets_R1[r:r + 2]."""
+
+    size: int
+    order_M: Tensor  # int32
+    starts_C1: Tensor  # int64, in the order
+    offsets_R1: Tensor
+
+
+@dataclass(frozen=True)
+class Edges(Tensors):
+    """Every triple as two edges that arrive: by its relation r at the tail, by r + R at the head.
+
+    Entity e owns slots offsets_E1[e] to offsets_E1[e + 1].
+    """
+
+    n_relations: int
+    offsets_E1: Tensor
+    owners_M: Tensor  # int32: where a slot's edge arrives
+    neighbours_M: Tensor  # int32: where it comes from
+    relations_M: Tensor  # int32, below 2 R
+    slots_N2: Tensor  # int64: the two slots of each training triple
+    by_relation: Chunks
+
+    def without(self, held_out_ids: Tensor | None = None) -> Tensor:
+        """keep_M: False for both slots of the training triples that are held out."""
+        keep_M = torch.ones(len(self.relations_M), dtype=torch.bool, device=self.offsets_E1.device)
+        if held_out_ids is not None:
+            keep_M[self.slots_N2[held_out_ids].flatten()] = False
+        return keep_M
+
+
+def both_ways(graph: Graph) -> Edges:
+    """The edges of a graph in both directions."""
+    n = graph.n_relations
+    sides = (graph.incoming, graph.outgoing)
+    owners_M = torch.cat([owners(side.offsets_E1) for side in sides])
+    relations_M = torch.cat([graph.incoming.relations_M, graph.outgoing.relations_M + n])
+    order_M = owners_M.argsort(stable=True)
+    triples_M = torch.cat([side.triples_M for side in sides])[order_M].long()
+    slots_N2 = triples_M.argsort(stable=True).view(-1, 2)
+    offsets_E1 = graph.incoming.offsets_E1 + graph.outgoing.offsets_E1
+    relations_M = relations_M[order_M]
+    by_relation_M = relations_M.argsort(stable=True)
+    return Edges(
+        n,
+        offsets_E1,
+        owners_M[order_M].int(),
+        torch.cat([side.neighbours_M for side in sides])[order_M],
+        relations_M,
+        slots_N2,
+        _chunks(by_relation_M, torch.bincount(relations_M, minlength=2 * n)),
+    )
+
+
+def _chunks(order_M: Tensor, sizes_R: Tensor, size: int = 128) -> Chunks:
+    n_chunks_R = (sizes_R + size - 1) // size
+    offsets_R1 = F.pad(n_chunks_R.cumsum(0), (1, 0))
+    first_R = sizes_R.cumsum(0) - sizes_R
+    owner_C = torch.repeat_interleave(n_chunks_R)
+    within_C = torch.arange(len(owner_C), device=order_M.device) - offsets_R1[owner_C]
+    starts_C = first_R[owner_C] + within_C * size
+    starts_C1 = torch.cat([starts_C, starts_C.new_tensor([len(order_M)])])
+    return Chunks(size, order_M.int(), starts_C1, offsets_R1)
+
+
+@dataclass(frozen=True)
+class Reach(Tensors):
+    """The rows of (question, entity) that questions reach, those of earlier hops first.
+
+    After hop l the first sizes[l] rows have been reached; row_BE is -1 for what never is. A row
+    may be there without being reached: its state then is 0, and stays so.
+    """
+
+    row_BE: Tensor  # int32
+    questions_A: Tensor  # int32
+    entities_A: Tensor  # int32
+    sizes: tuple[int, ...]
+
+
+def reach(edges: Edges, sources_B: Tensor, n_hops: int, keep_M: Tensor) -> Reach:
+    """What can be reached from each question's source in up to n_hops kept edges."""
+    n, device = len(edges.offsets_E1) - 1, sources_B.device
+    places_F = torch.arange(len(sources_B), device=device) * n + sources_B
+    row_N = torch.full((len(sources_B) * n,), -1, dtype=torch.int32, device=device)
+    found, sizes = [places_F], [len(places_F)]
+    degrees_E = edges.offsets_E1.diff()
+    row_N[places_F] = torch.arange(len(places_F), dtype=torch.int32, device=device)
+    for _ in range(n_hops):
+        entities_F = places_F % n
+        degrees_F = degrees_E[entities_F]
+        if int(degrees_F.sum()) > len(row_N) // 2:  # looking costs more than taking all
+            new_N = row_N < 0
+        else:
+            rows_K, slots_K = expand(edges.offsets_E1[entities_F], degrees_F)
+            kept_K = keep_M[slots_K]
+            bases_K = (places_F - entities_F)[rows_K[kept_K]]
+            new_N = torch.zeros_like(row_N, dtype=torch.bool)
+            new_N[bases_K + edges.neighbours_M[slots_K[kept_K]]] = True
+            new_N &= row_N < 0
+        places_F = new_N.nonzero().squeeze(1)
+        sizes.append(sizes[-1] + len(places_F))
+        row_N[places_F] = torch.arange(sizes[-2], sizes[-1], dtype=torch.int32, device=device)
+        found.append(places_F)
+    places_A = torch.cat(found)
+    rows = row_N.view(-1, n), (places_A // n).int(), (places_A % n).int()
+    return Reach(*rows, tuple(sizes))
+
+
+def propagate(
+    x_AD: Tensor, weights_BRD: Tensor, edges: Edges, keep_M: Tensor, reached: Reach, n_out: int
+) -> Tensor:
+    """The first n_out rows: each the sum over its entity's edges of state times weights.
+
+    x_AD are the states of the first A rows; weights_BRD are each question's own, for all 2 R
+    relations; slots where keep_M is False carry nothing.
+    """
+    if twin("propagation", x_AD.device.type) is None or x_AD.dtype != torch.float32:
+        return propagate_plain(x_AD, weights_BRD, edges, keep_M, reached, n_out)
+    parts = x_AD, weights_BRD, edges, keep_M, reached, n_out
+    found: Tensor = _Propagate.apply(*parts)  # type: ignore[no-untyped-call]
+    return found
+
+
+def propagate_plain(
+    x_AD: Tensor, weights_BRD: Tensor, edges: Edges, keep_M: Tensor, reached: Reach, n_out: int
+) -> Tensor:
+    """The same, written out: every edge of every row at once."""
+    entities_O, questions_O = reached.entities_A[:n_out].long(), reached.questions_A[:n_out].long()
+    rows_K, slots_K = expand(edges.offsets_E1[entities_O], edges.offsets_E1.diff()[entities_O])
+    questions_K = questions_O[rows_K]
+    from_K = reached.row_BE[questions_K, edges.neighbours_M[slots_K].long()].long()
+    live_K = keep_M[slots_K] & (from_K >= 0) & (from_K < len(x_AD))
+    rows_K, slots_K, questions_K = rows_K[live_K], slots_K[live_K], questions_K[live_K]
+    weights_KD = weights_BRD[questions_K, edges.relations_M[slots_K].long()]
+    carried_KD = x_AD[from_K[live_K]] * weights_KD
+    return x_AD.new_zeros(n_out, x_AD.shape[1]).index_add(0, rows_K, carried_KD)
+
+
+class _Propagate(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x_AD: Tensor, weights_BRD: Tensor, edges: Edges, keep_M: Tensor,
+        reached: Reach, n_out: int,
+    ) -> Tensor:  # fmt: skip
+        x_AD, weights_BRD = x_AD.contiguous(), weights_BRD.contiguous()
+        ctx.save_for_backward(x_AD, weights_BRD, keep_M)
+        ctx.rest = edges, reached
+        with ONE_AT_A_TIME:
+            kernel = _kernel(x_AD)
+            found: Tensor = kernel.spread(x_AD, weights_BRD, edges, keep_M, reached, n_out)
+        return found
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_OD: Tensor) -> tuple[Tensor | None, ...]:
+        x_AD, weights_BRD, keep_M = ctx.saved_tensors
+        edges, reached = ctx.rest
+        grad_OD, kernel = grad_OD.contiguous(), _kernel(grad_OD)
+        grad_x = grad_weights = None
+        with ONE_AT_A_TIME:
+            if ctx.needs_input_grad[0]:  # back along each edge, by the weights it came with
+                back_BRD = weights_BRD.roll(edges.n_relations, 1)
+                grad_x = kernel.spread(grad_OD, back_BRD, edges, keep_M, reached, len(x_AD))
+            if ctx.needs_input_grad[1]:
+                grad_weights = kernel.spread_weights(x_AD, grad_OD, edges, keep_M, reached)
+        return grad_x, grad_weights, None, None, None, None
+
+
+def _kernel(tensor: Tensor) -> Any:
+    return twin("propagation", tensor.device.type)

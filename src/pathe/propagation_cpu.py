@@ -1,0 +1,74 @@
+"""The CPU twin of `propagation`: each row gathers its edges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit, prange
+from torch import Tensor
+
+_FAST = {"contract", "reassoc", "nsz", "arcp"}
+
+
+@njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
+def _spread(
+    x: Any, weights: Any, row: Any, questions: Any, entities: Any, offsets: Any, neighbours: Any,
+    relations: Any, keep: Any, out: Any,
+) -> None:  # fmt: skip
+    n_rows, size = x.shape
+    for a in prange(out.shape[0]):
+        b, v, total = questions[a], entities[a], out[a]
+        for slot in range(offsets[v], offsets[v + 1]):
+            source = row[b, neighbours[slot]]
+            if keep[slot] and 0 <= source < n_rows:
+                state, weight = x[source], weights[b, relations[slot]]
+                for s in range(size):
+                    total[s] += state[s] * weight[s]
+
+
+@njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
+def _spread_weights(
+    x: Any, grad: Any, row: Any, offsets: Any, neighbours: Any, relations: Any, keep: Any, out: Any
+) -> None:
+    n_rows, size = x.shape
+    for b in prange(out.shape[0]):
+        for v in range(row.shape[1]):
+            a = row[b, v]
+            if not 0 <= a < grad.shape[0]:
+                continue
+            arrived = grad[a]
+            for slot in range(offsets[v], offsets[v + 1]):
+                source = row[b, neighbours[slot]]
+                if keep[slot] and 0 <= source < n_rows:
+                    state, total = x[source], out[b, relations[slot]]
+                    for s in range(size):
+                        total[s] += state[s] * arrived[s]
+
+
+def spread(
+    x_AD: Tensor, weights_BRD: Tensor, edges: Any, keep_M: Tensor, reached: Any, n_out: int
+) -> Tensor:
+    """What arrives at each of the first n_out rows."""
+    out_OD = x_AD.new_zeros(n_out, x_AD.shape[1])
+    _spread(
+        *_arrays(x_AD, weights_BRD, reached.row_BE, reached.questions_A, reached.entities_A),
+        *_arrays(edges.offsets_E1, edges.neighbours_M, edges.relations_M, keep_M, out_OD),
+    )
+    return out_OD
+
+
+def spread_weights(
+    x_AD: Tensor, grad_OD: Tensor, edges: Any, keep_M: Tensor, reached: Any
+) -> Tensor:
+    """The gradient of the weights, from that of what arrived."""
+    shape = len(reached.row_BE), 2 * edges.n_relations, x_AD.shape[1]
+    out_BRD = x_AD.new_zeros(shape)
+    _spread_weights(
+        *_arrays(x_AD, grad_OD, reached.row_BE, edges.offsets_E1, edges.neighbours_M),
+        *_arrays(edges.relations_M, keep_M, out_BRD),
+    )
+    return out_BRD
+
+
+def _arrays(*tensors: Tensor) -> list[Any]:
+    return [tensor.detach().numpy() for tensor in tensors]
