@@ -19,10 +19,10 @@ ORDER = [
     "known_cpu", "known_gpu", "known", "walks_cpu", "walks_gpu", "walks", "paths", "attention_cpu",
     "attention_gpu", "attention", "packed_gpu", "packed", "propagation_cpu", "propagation_gpu",
     "propagation", "bridge", "scores_cpu", "scores_gpu", "scores", "encoder", "aggregators",
-    "model", "losses", "negatives", "encoding", "builder", "artifact", "hub", "ranking",
-    "evaluation", "calibration", "evidence", "missing", "vectors", "predict", "recorded",
-    "training", "analysis", "plots", "callbacks", "runs", "experiments", "report", "tuning",
-    "tables", "show", "options", "commands_graph", "commands_lab", "commands_model",
+    "model", "losses", "negatives", "encoding", "bridging", "builder", "artifact", "hub",
+    "ranking", "evaluation", "calibration", "evidence", "missing", "vectors", "predict",
+    "recorded", "training", "analysis", "plots", "callbacks", "runs", "experiments", "report",
+    "tuning", "tables", "show", "options", "commands_graph", "commands_lab", "commands_model",
     "commands_use", "cli",
 ]  # fmt: skip
 

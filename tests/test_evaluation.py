@@ -40,9 +40,9 @@ def test_chunks_change_nothing_and_a_plain_loop_agrees(side, aggregator):
     kg = toy()
     artifact, describe, known = parts(kg, aggregator=aggregator)
     z = encode(artifact.model, describe, torch.arange(kg.n_entities), seed=0)
-    whole = rank_links(artifact.model, z, kg.test, side, known)
+    whole = rank_links(artifact.model, z, kg.test, side, known, describe)
     for budget in (1, 5_000, 60_000):
-        again = rank_links(artifact.model, z, kg.test, side, known, budget=budget)
+        again = rank_links(artifact.model, z, kg.test, side, known, describe, budget=budget)
         assert torch.equal(again.realistic_B, whole.realistic_B)
         assert torch.equal(again.candidates_B, whole.candidates_B)
     facts = {tuple(x) for x in torch.cat([kg.train, kg.valid, kg.test]).tolist()}
@@ -71,8 +71,12 @@ def test_filters_know_every_split_and_both_sides():
     found = evaluate_links(artifact.model, describe, kg.test, known)
     assert found["tail"]["count"] == found["head"]["count"] == 1
     z = encode(artifact.model, describe, torch.arange(5), seed=0)
-    assert rank_links(artifact.model, z, kg.test, "tail", known).candidates_B.tolist() == [2]
-    assert rank_links(artifact.model, z, kg.test, "head", known).candidates_B.tolist() == [4]
+    assert rank_links(
+        artifact.model, z, kg.test, "tail", known, describe
+    ).candidates_B.tolist() == [2]
+    assert rank_links(
+        artifact.model, z, kg.test, "head", known, describe
+    ).candidates_B.tolist() == [4]
 
 
 def test_seen_and_all_test_sets():

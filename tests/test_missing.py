@@ -88,7 +88,7 @@ def test_memory_is_bounded_by_the_rows_and_they_change_nothing():
         sizes.clear()
         results.append(
             most_plausible(
-                p.model, z, p.graph, p.known, [0, 1, 2], 30, 1.0, rows,
+                p.model, z, p.vectors.describe, p.known, [0, 1, 2], 30, 1.0, rows,
                 lambda done, total: seen.append((done, total)),
             )
         )  # fmt: skip

@@ -37,18 +37,33 @@ class Round(nn.Module):
         return x_AD + F.relu(self.take(torch.cat([x_AD, arrived_AD], -1)))
 
 
+class Evidence(nn.Module):
+    """States -> scores, in the light of what is asked; nothing scores nothing."""
+
+    def __init__(self, dim: int, n_scores: int) -> None:
+        super().__init__()
+        self.first, self.asked = nn.Linear(dim, 2 * dim, bias=False), nn.Linear(dim, 2 * dim)
+        self.second = nn.Linear(2 * dim, n_scores, bias=False)
+
+    def forward(self, x_AD: Tensor, asked_AD: Tensor) -> Tensor:
+        asked_AH = self.asked(asked_AD)
+        found: Tensor = self.second(F.relu(self.first(x_AD) + asked_AH) - F.relu(asked_AH))
+        return found
+
+
 class Bridge(nn.Module):
     """Scores of all entities as answers to (entity, kind): r for tails, r + R for heads."""
 
-    def __init__(self, n_relations: int, dim: int = 32, n_hops: int = 4, hidden: int = 64) -> None:
+    def __init__(
+        self, n_relations: int, dim: int, n_hops: int, *, link: bool = True, relation: bool = False
+    ) -> None:
         super().__init__()
-        self.n_relations, self.dim = n_relations, dim
-        self.asked = nn.Embedding(2 * n_relations, dim)
-        self.relations = nn.Parameter(torch.randn(2 * n_relations, dim))
-        self.rounds = nn.ModuleList(Round(2 * n_relations, dim) for _ in range(n_hops))
-        self.first = nn.Linear(dim, hidden, bias=False)
-        self.of_asked = nn.Linear(dim, hidden)
-        self.second = nn.Linear(hidden, 1, bias=False)
+        kinds = 2 * n_relations
+        self.asked = nn.Embedding(kinds + relation, dim)  # the last one asks for the relation
+        self.relations = nn.Parameter(torch.randn(kinds, dim))
+        self.rounds = nn.ModuleList(Round(kinds, dim) for _ in range(n_hops))
+        self.link_head = Evidence(dim, 1) if link else None
+        self.relation_head = Evidence(dim, n_relations) if relation else None
 
     def states(
         self, edges: Edges, keep_M: Tensor, sources_B: Tensor, kinds_B: Tensor
@@ -65,14 +80,23 @@ class Bridge(nn.Module):
             x_AD = hop(x_AD, F.pad(asked_BD, (0, 0, 0, size - len(asked_BD))), arrived_AD)
         return reached, x_AD
 
-    def forward(self, edges: Edges, keep_M: Tensor, sources_B: Tensor, kinds_B: Tensor) -> Tensor:
-        """(B, E): scores; 0 where no path leads."""
+    def links(self, edges: Edges, keep_M: Tensor, sources_B: Tensor, kinds_B: Tensor) -> Tensor:
+        """(B, E): scores of all entities as answers; 0 where no path leads."""
+        assert self.link_head is not None
         reached, x_AD = self.states(edges, keep_M, sources_B, kinds_B)
-        asked_BH = self.of_asked(self.asked(kinds_B))
-        asked_AH = F.embedding(reached.questions_A.long(), asked_BH)
-        found_AH = F.relu(self.first(x_AD) + asked_AH) - F.relu(asked_AH)
-        scores_A = self.second(found_AH).squeeze(-1)
+        asked_AD = F.embedding(reached.questions_A.long(), self.asked(kinds_B))
+        scores_A = self.link_head(x_AD, asked_AD).squeeze(1)
         b, n = reached.row_BE.shape
         places_A = reached.questions_A.long() * n + reached.entities_A
         scores_BE: Tensor = scores_A.new_zeros(b * n).index_put((places_A,), scores_A).view(b, n)
         return scores_BE
+
+    def pairs(self, edges: Edges, keep_M: Tensor, heads_B: Tensor, tails_B: Tensor) -> Tensor:
+        """(B, R): scores of all relations between heads and tails; 0 where no path leads."""
+        assert self.relation_head is not None
+        kinds_B = torch.full_like(heads_B, len(self.relations))
+        reached, x_AD = self.states(edges, keep_M, heads_B, kinds_B)
+        rows_B = reached.row_BE.gather(1, tails_B[:, None])[:, 0].long()
+        x_BD = x_AD[rows_B.clamp(min=0)] * (rows_B >= 0)[:, None]
+        scores_BR: Tensor = self.relation_head(x_BD, self.asked(kinds_B))
+        return scores_BR

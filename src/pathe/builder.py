@@ -36,6 +36,8 @@ def build_model(config: Config, n_relations: int) -> PathE:
             dropout=config.dropout,
             aggregator=config.aggregator,
             aggregator_layers=config.aggregator_layers,
+            bridge_dim=config.bridge_dim if config.bridge == "paths" else 0,
+            bridge_hops=config.bridge_hops,
             link=config.task != "relation",
             relation=config.task != "link",
         )
@@ -60,12 +62,17 @@ def build_describer(
         n_mined=max(config.n_mined, n_paths) if config.path_source == "mined" else 0,
         seed=derived_seed(config.seed, MINING),
         hold_out=hold_out,
+        bridges=config.bridge == "paths",
     )
 
 
 def paper_count(config: Config, n_relations: int) -> int | None:
     """Parameters as the paper counts them; None for parts that it doesn't count."""
-    if config.projector_layers != 1 or config.aggregator not in ("mean", "transformer"):
+    if (
+        config.bridge != "none"
+        or config.projector_layers != 1
+        or config.aggregator not in ("mean", "transformer")
+    ):
         return None
     layers = config.aggregator_layers if config.aggregator == "transformer" else 0
     return published_count(n_relations, config.dim, config.feedforward, config.layers, layers)

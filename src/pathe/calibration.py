@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from pathe.artifact import Artifact
+from pathe.bridging import bridge_links, bridge_relations
 from pathe.builder import TEST, build_describer, derived_seed
 from pathe.datasets import KnowledgeGraph
 from pathe.encoding import Describer, encode
@@ -150,8 +151,9 @@ def _questions(
     if task == "relation":
         pairs, rows = triples_M3[:, [0, 2]].unique(return_inverse=True)
         z_U = encode(model, describe, pairs, seed=seed)
-        for part, at in zip(triples_M3.split(4096), rows.split(4096), strict=True):
-            scores_BR = model.relation_scores(z_U[at[:, 0]], z_U[at[:, 1]])
+        for part, at in zip(triples_M3.split(128), rows.split(128), strict=True):
+            scores_BR = model.relation_scores(z_U[at[:, 0]], z_U[at[:, 1]]).float()
+            scores_BR = bridge_relations(model, describe, scores_BR, part[:, 0], part[:, 2])
             yield _filtered(scores_BR, part[:, 1], known.relations(part[:, 0], part[:, 2]))
         return
     z_E = encode(
@@ -163,7 +165,8 @@ def _questions(
             heads, relations, tails = part.unbind(1)
             fixed, true = (tails, heads) if side == "head" else (heads, tails)
             lists, keys = known.answers(part, side)
-            scores_BE = model.candidate_scores(z_E[fixed], relations, answers_E, side)
+            scores_BE = model.candidate_scores(z_E[fixed], relations, answers_E, side).float()
+            scores_BE = bridge_links(model, describe, scores_BE, fixed, relations, side)
             yield _filtered(scores_BE, true, lists.find(keys))
 
 

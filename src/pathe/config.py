@@ -46,6 +46,9 @@ class Config:
     dropout: float = 0.1  # in the path encoder and the aggregator
     aggregator: Literal["mean", "lstm", "transformer", "transformer-joint"] = "mean"
     aggregator_layers: int = 1  # layers of a Transformer aggregator
+    bridge: Literal["none", "paths"] = "none"  # also see all paths between a pair, or don't
+    bridge_dim: int = 32  # numbers that a path carries
+    bridge_hops: int = 4  # edges of the longest path between a pair
     # objective
     loss: Literal["ce", "bce", "nssa"] = "ce"  # link loss
     label_smoothing: float = 0.0  # share of the target spread over the other answers
@@ -55,7 +58,8 @@ class Config:
     link_weight: float = 0.5  # multi: weight of the link loss; the relation loss has the rest
     negatives: int = 256  # negatives a side of each positive
     negative_sampling: Literal["each", "shared", "all"] = "shared"  # own, the batch's, or everyone
-    hold_out_batch: bool = True  # leave a batch's own edges out of contexts and walks
+    hold_out_batch: bool = True  # leave a batch's own edges out of contexts, walks and bridges
+    hold_out_pairs: bool = False  # and all others between the same two entities
     # optimisation
     batch_size: int = 1024  # positives a step
     accumulate: int = 1  # batches an optimiser step
@@ -92,7 +96,7 @@ _AT_LEAST = {
     "n_paths": 1, "max_hops": 1, "n_mined": 1, "dim": 2, "heads": 1, "layers": 1, "feedforward": 1,
     "aggregator_layers": 1, "negatives": 1, "batch_size": 1, "accumulate": 1, "max_epochs": 1,
     "patience": 1, "valid_negatives": 0, "validate_every": 1, "test_paths": 0, "devices": 1,
-    "clip": 0, "min_delta": 0, "margin": 0, "temperature": 0,
+    "bridge_dim": 1, "bridge_hops": 1, "clip": 0, "min_delta": 0, "margin": 0, "temperature": 0,
 }  # fmt: skip
 _SHARES = ("context_dropout", "dropout", "label_smoothing", "link_weight")
 
@@ -221,6 +225,8 @@ def _check(config: Config) -> None:
             "hold_out_batch needs path_source=fresh: mined paths are fixed before the batch is. "
             "Set hold_out_batch=false, or path_source=fresh."
         )
+    if config.hold_out_pairs and not config.hold_out_batch:
+        raise ConfigError("hold_out_pairs needs hold_out_batch=true.")
     if config.aggregator == "transformer-joint" and config.negative_sampling == "all":
         raise ConfigError(
             "aggregator transformer-joint scores each pair by itself: negative_sampling=all would "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from pathe.graph import Contexts, Graph, Tensors, expand
 from pathe.model import Bag, EntityBatch, PathE
 from pathe.paths import Form, Paths, PathStore, Positions, mine_paths, sample_paths
+from pathe.propagation import Edges, both_ways
 
 CPU_TOKENS, GPU_TOKENS = 1 << 17, 1 << 20  # encoded at once: bounds the memory, suits the caches
 PROJECTED = 1 << 16  # entities projected at once
@@ -37,6 +38,11 @@ class Describer:
     positions: Positions = "focused"
     store: PathStore | None = None
     slots: ContextSlots | None = None  # needed to hold triples out
+    edges: Edges | None = None  # needed for bridges
+
+    def on(self, graph: Graph) -> Describer:
+        """The same for a graph that has grown; mined paths are for the old one."""
+        return replace(self, graph=graph, edges=both_ways(graph) if self.edges else None)
 
     def paths(
         self, entities_U: Tensor, seed: int | Tensor, held_out_ids: Tensor | None = None
@@ -116,11 +122,13 @@ def describer(
     n_mined: int = 0,
     seed: int = 0,
     hold_out: bool = False,
+    bridges: bool = False,
 ) -> Describer:
-    """A describer with the store (n_mined > 0) and the slots (hold_out) that it needs."""
+    """A describer with the store (n_mined > 0), slots (hold_out) and edges that it needs."""
     store = mine_paths(graph, n_mined, max_hops, seed=seed, form=form) if n_mined else None
     slots = context_slots(graph) if hold_out else None
-    return Describer(graph, n_paths, max_hops, form, positions, store, slots)
+    edges = both_ways(graph) if bridges else None
+    return Describer(graph, n_paths, max_hops, form, positions, store, slots, edges)
 
 
 def context_slots(graph: Graph) -> ContextSlots:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pathe.artifact import Artifact
+from pathe.bridging import bridge_bytes, bridge_links, bridge_relations, sorted_questions
 from pathe.builder import TEST, build_describer, derived_seed, paper_count
 from pathe.datasets import KnowledgeGraph
 from pathe.encoding import Describer, Progress, encode
@@ -114,6 +115,7 @@ def rows_at_once(model: PathE, z_E: Tensor, budget: int | None = None) -> int:
     per_query = 32 * len(z_E)
     if model.joint:  # every pair goes through the aggregator with all paths of both
         per_query = 24 * len(z_E) * z_E[0].numel()
+    per_query += bridge_bytes(model, len(z_E))
     return max((budget or memory_budget(z_E.device)) // per_query, 1)
 
 
@@ -150,12 +152,16 @@ def evaluate_links(
         heads, tails, *picks = row_of.split([len(w) for w in wanted])
         rows_M3 = torch.stack([heads, triples_M3[:, 1], tails], 1)
         for (side, (negatives, mask)), pick in zip(drawn.items(), picks, strict=True):
-            by_side[side] = rank_sampled(model, z_U, rows_M3, side, pick.view_as(negatives), mask)
+            by_side[side] = rank_sampled(
+                model, z_U, rows_M3, side, pick.view_as(negatives), mask, describe, entities_U
+            )
     else:
         entities_E = torch.arange(n_entities, device=triples_M3.device)
         z_E = encode(model, describe, entities_E, seed=seed)
         for side in SIDES:
-            by_side[side] = rank_links(model, z_E, triples_M3, side, known, progress=progress)
+            by_side[side] = rank_links(
+                model, z_E, triples_M3, side, known, describe, progress=progress
+            )
     report: dict[str, Any] = metrics(join(list(by_side.values())))
     report |= {side: metrics(ranks) for side, ranks in by_side.items()}
     if names is not None:
@@ -178,7 +184,7 @@ def evaluate_relations(
     pairs = triples_M3[:, [0, 2]].flatten()
     entities_U, row_of = pairs.unique(return_inverse=True)
     z_U = encode(model, describe, entities_U, seed=seed, progress=progress)
-    ranks = rank_relations(model, z_U, row_of.view(-1, 2), triples_M3, known)
+    ranks = rank_relations(model, z_U, row_of.view(-1, 2), triples_M3, known, describe)
     report: dict[str, Any] = metrics(ranks)
     if names is not None:
         report["per_relation"] = per_relation([ranks], triples_M3[:, 1], names)
@@ -192,6 +198,7 @@ def rank_links(
     triples_M3: Tensor,
     side: Side,
     known: KnownTriples,
+    describe: Describer,
     *,
     budget: int | None = None,
     progress: Progress | None = None,
@@ -203,6 +210,10 @@ def rank_links(
     if count:  # holds no scores
         rows = max((budget or memory_budget(z_E.device)) // (64 * z_E.shape[-1]), 1)
     found = []
+    order_M = None
+    if model.bridge:  # looks at equal questions once
+        order_M = sorted_questions(triples_M3, side)
+        triples_M3 = triples_M3[order_M]
     for part in triples_M3.long().split(rows):
         heads, relations, tails = part.unbind(1)
         fixed, true = (tails, heads) if side == "head" else (heads, tails)
@@ -210,18 +221,24 @@ def rank_links(
         if count:
             found.append(count(z_E[fixed], relations, true, lists, keys))
         else:
-            scores = model.candidate_scores(z_E[fixed], relations, answers_E, side)
-            found.append(rank(scores.float(), true, lists.find(keys)))
+            scores = model.candidate_scores(z_E[fixed], relations, answers_E, side).float()
+            scores = bridge_links(model, describe, scores, fixed, relations, side)
+            found.append(rank(scores, true, lists.find(keys)))
         if progress:
             progress(sum(len(r.optimistic_B) for r in found), len(triples_M3))
-    return join(found)
+    return join(found) if order_M is None else join(found)[order_M.argsort()]
 
 
 def _counter(model: PathE, answers_E: Tensor, side: Side) -> Callable[..., Ranks] | None:
     """Ranks without a score matrix, where the CPU has its compiled twin."""
     kernel = twin("scores", answers_E.device.type)
     head = model.link_head
-    if model.joint or answers_E.dtype != torch.float32 or not hasattr(kernel, "rank"):
+    if (
+        model.joint
+        or model.bridge
+        or answers_E.dtype != torch.float32
+        or not hasattr(kernel, "rank")
+    ):
         return None
     assert kernel is not None
     assert head is not None
@@ -248,11 +265,12 @@ def rank_sampled(
     side: Side,
     negatives_MN: Tensor,
     mask_MN: Tensor,
-    *,
-    chunk: int = 1024,
+    describe: Describer,
+    entities_U: Tensor,
 ) -> Ranks:
     """Ranks each triple's head or tail among its own negatives; entities are rows of z_U."""
     answers_U = model.candidates(z_U, side)
+    chunk = _chunk(model, describe, 1024)
     found = []
     for part, negatives, mask in zip(
         rows_M3.split(chunk), negatives_MN.split(chunk), mask_MN.split(chunk), strict=True
@@ -260,10 +278,18 @@ def rank_sampled(
         heads, relations, tails = part.unbind(1)
         fixed, true = (tails, heads) if side == "head" else (heads, tails)
         answers = torch.cat([true[:, None], negatives], 1)
-        scores = model.candidate_scores(z_U[fixed], relations, answers_U[answers], side)
+        scores = model.candidate_scores(z_U[fixed], relations, answers_U[answers], side).float()
+        ids = entities_U[fixed], relations, side, entities_U[answers]
+        scores = bridge_links(model, describe, scores, *ids)
         excluded = torch.nn.functional.pad(~mask, (1, 0)).nonzero(as_tuple=True)
-        found.append(rank(scores.float(), torch.zeros_like(true), (excluded[0], excluded[1])))
+        found.append(rank(scores, torch.zeros_like(true), (excluded[0], excluded[1])))
     return join(found)
+
+
+def _chunk(model: PathE, describe: Describer, most: int) -> int:
+    """Questions at once: fewer where bridges take memory."""
+    each = bridge_bytes(model, describe.graph.n_entities)
+    return max(min(most, memory_budget(describe.graph.device) // each), 1) if each else most
 
 
 @torch.inference_mode()
@@ -273,15 +299,16 @@ def rank_relations(
     pairs_M2: Tensor,
     triples_M3: Tensor,
     known: KnownTriples,
-    *,
-    chunk: int = 4096,
+    describe: Describer,
 ) -> Ranks:
     """Ranks each triple's relation among all; pairs_M2 are its (head, tail) as rows of z_U."""
+    chunk = _chunk(model, describe, 4096)
     found = []
     for part, pairs in zip(triples_M3.split(chunk), pairs_M2.split(chunk), strict=True):
         heads, relations, tails = part.unbind(1)
-        scores = model.relation_scores(z_U[pairs[:, 0]], z_U[pairs[:, 1]])
-        found.append(rank(scores.float(), relations, known.relations(heads, tails)))
+        scores = model.relation_scores(z_U[pairs[:, 0]], z_U[pairs[:, 1]]).float()
+        scores = bridge_relations(model, describe, scores, heads, tails)
+        found.append(rank(scores, relations, known.relations(heads, tails)))
     return join(found)
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from pathe.answers import Part
+from pathe.bridging import bridge_links, bridge_relations
 from pathe.encoding import Describer
 from pathe.known import Side
 from pathe.model import EntityBatch, PathE
 from pathe.paths import path_steps
 
 Ids = tuple[int, int, int]
-Score = Callable[[Tensor, Tensor], Tensor]  # z of heads, z of tails -> scores
 SIDES: tuple[Side, Side] = ("head", "tail")
 
 
@@ -28,19 +29,20 @@ class DrawnPath:
 
 
 class Pair:
-    """A head and a tail whose paths can be left out.
+    """A triple whose head's and tail's paths can be left out, scored as an answer for a `part`.
 
     Equal paths are one and go together. An entity whose paths are all left out is described by
-    itself alone, as one without edges is.
+    itself alone, as one without edges is. What bridges add stays.
     """
 
     def __init__(
-        self, model: PathE, describe: Describer, ends: tuple[int, int], score: Score, seed: int
+        self, model: PathE, describe: Describer, triple_3: Tensor, part: Part, seed: int
     ) -> None:
-        ends_2 = torch.tensor(ends, device=describe.graph.device)
+        ends_2 = triple_3[[0, 2]]
         drawn = describe.paths(ends_2, seed)
-        self.model, self.score = model, score
+        self.model, self.part, self.relation_1 = model, part, triple_3[1:2]
         with torch.no_grad():
+            self.bridged = _bridged(model, describe, triple_3, part)
             self.x_2KD = model.read(describe.batch(ends_2, seed))
             self.bare_21D = _bare(model, describe, ends_2)
         self.paths = []
@@ -60,7 +62,22 @@ class Pair:
             kept = [k for k in range(self.x_2KD.shape[1]) if k not in gone]
             x_1KD = self.x_2KD[u, kept][None] if kept else self.bare_21D[u][None]
             z.append(self.model.aggregate(x_1KD))
-        return float(self.score(*z))
+        if self.part == "relation":
+            score = self.model.relation_scores(*z)[0, self.relation_1]
+        else:
+            score = self.model.link_scores(z[0], self.relation_1, z[1])
+        return float(score.float() + self.bridged)
+
+
+def _bridged(model: PathE, describe: Describer, triple_3: Tensor, part: Part) -> Tensor:
+    """What bridges add to the triple's score."""
+    h_1, r_1, t_1 = triple_3.split(1)
+    if part == "relation":
+        none_1R = torch.zeros(1, model.n_relations, device=triple_3.device)
+        return bridge_relations(model, describe, none_1R, h_1, t_1)[0, r_1]
+    fixed_1, answer_1 = (h_1, t_1) if part == "tail" else (t_1, h_1)
+    none_11 = torch.zeros(1, 1, device=triple_3.device)
+    return bridge_links(model, describe, none_11, fixed_1, r_1, part, answer_1[None])[0]
 
 
 def _bare(model: PathE, describe: Describer, entities_U: Tensor) -> Tensor:

@@ -312,3 +312,26 @@ def _contexts(adjacency: Adjacency, n_relations: int) -> Contexts:
     keys_P, counts_P = keys_M.unique_consecutive(return_counts=True)
     offsets_E1 = _offsets(keys_P // n_relations, len(adjacency.offsets_E1) - 1)
     return Contexts(offsets_E1, (keys_P % n_relations).int(), counts_P.int())
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Triples by their two entities: pair p has those of order_M from offsets_P1[p] on."""
+
+    pair_M: Tensor  # of each triple
+    order_M: Tensor
+    offsets_P1: Tensor
+
+    def of_same(self, ids_B: Tensor) -> Tensor:
+        """All triples between the entities of these, each once."""
+        pairs_B = self.pair_M[ids_B].unique()
+        starts_B = self.offsets_P1[pairs_B]
+        return self.order_M[expand(starts_B, self.offsets_P1[pairs_B + 1] - starts_B)[1]]
+
+
+def by_pair(triples_M3: Tensor, n_entities: int) -> Pairs:
+    """Which triples have the same two entities, whichever is the head."""
+    ends_M2 = triples_M3[:, [0, 2]].long().sort(1).values
+    codes_M = ends_M2[:, 0] * n_entities + ends_M2[:, 1]
+    _, pair_M, counts_P = codes_M.unique(return_inverse=True, return_counts=True)
+    return Pairs(pair_M, pair_M.argsort(stable=True), F.pad(counts_P.cumsum(0), (1, 0)))

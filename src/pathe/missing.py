@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from pathe.encoding import Progress
+from pathe.bridging import bridge_links
+from pathe.encoding import Describer, Progress
 from pathe.graph import Contexts, Graph, known_answers, owners
 from pathe.known import Side
 from pathe.model import PathE
@@ -22,7 +23,7 @@ from pathe.model import PathE
 def most_plausible(
     model: PathE,
     z_E: Tensor,
-    graph: Graph,
+    describe: Describer,
     known: Graph,
     relations: list[int],
     k: int,
@@ -36,6 +37,7 @@ def most_plausible(
     with itself unless the relation does so there. Never more than `rows` x entities scores are
     held.
     """
+    graph = describe.graph
     heads_R = _by_relation(graph.out_contexts, graph.n_relations)
     tails_R = _by_relation(graph.in_contexts, graph.n_relations)
     sides: tuple[Side, Side] = ("tail", "head")
@@ -52,7 +54,9 @@ def most_plausible(
         for some_B in fixed_N.split(rows):
             relations_B = torch.full_like(some_B, r)
             answers_BE = model.candidate_scores(z_E[some_B], relations_B, candidates[side], side)
-            answers_BE = answers_BE.float()
+            answers_BE = bridge_links(
+                model, describe, answers_BE.float(), some_B, relations_B, side
+            )
             ids_B3 = torch.stack([some_B, relations_B, some_B], 1)
             answers_BE[known_answers(known, ids_B3, side)] = float("-inf")
             yield some_B, answers_BE, (answers_BE / temperature).logsumexp(1)

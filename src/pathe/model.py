@@ -1,4 +1,4 @@
-"""PathE's modules: node projector, path encoder, aggregators, heads. Tensors in, tensors out.
+"""PathE's modules: projector, path encoder, aggregators, heads, bridges. Tensors in, tensors out.
 
 Encode entities once, score many times: `encode` turns paths into one vector an entity, and both
 heads read nothing but those vectors.
@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pathe.aggregators import LSTMAggregator, MeanAggregator, TransformerAggregator
+from pathe.bridge import Bridge
 from pathe.encoder import N_POSITIONS, PathEncoder, Table, dropout
 from pathe.known import Side
 from pathe.scores import relu_dot
@@ -150,6 +151,8 @@ class PathE(nn.Module):
         dropout: float = 0.1,
         aggregator: str = "transformer",
         aggregator_layers: int = 1,
+        bridge_dim: int = 0,
+        bridge_hops: int = 4,
         link: bool = True,
         relation: bool = True,
     ) -> None:
@@ -179,6 +182,11 @@ class PathE(nn.Module):
                 raise ValueError(f"no aggregator {aggregator!r}")
         self.link_head = LinkHead(n_relations, dim) if link else None
         self.relation_head = RelationHead(n_relations, dim) if relation else None
+        self.bridge = (
+            Bridge(n_relations, bridge_dim, bridge_hops, link=link, relation=relation)
+            if bridge_dim
+            else None
+        )
 
     def table(self, incoming: Bag, outgoing: Bag) -> Table:
         """What paths are read from: the projected entities, then the relations."""

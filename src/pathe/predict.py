@@ -6,7 +6,6 @@ Entities are encoded once, when the first question comes; each question then is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from pathe.answers import (
     open_part,
 )
 from pathe.artifact import Artifact, load_model
+from pathe.bridging import bridge_links, bridge_relations
 from pathe.builder import TEST, build_describer, derived_seed
 from pathe.datasets import KnowledgeGraph
 from pathe.encoding import Progress
@@ -225,7 +225,7 @@ class Predictor:
             else sorted(set(self.relation_names.ids(relations).tolist()))
         )
         triples_K3, scores_K, plausible_K = most_plausible(
-            self.model, self.vectors.all, self.graph, self.known, list(wanted), k,
+            self.model, self.vectors.all, self.vectors.describe, self.known, list(wanted), k,
             self._temperature("tail"), rows_at_once(self.model, self.vectors.all), progress,
         )  # fmt: skip
         heads, tails = (self.entity_names.names(triples_K3[:, i].cpu()) for i in (0, 2))
@@ -266,17 +266,10 @@ class Predictor:
         return pair.without(p for p in pair.paths if (p.of, tuple(self._named(p.steps))) in gone)
 
     def _pair(self, head: str, relation: str, tail: str, asked: Part | None) -> Pair:
-        of_relation = asked == "relation" or not self.model.link_head
-        check_task(self.artifact.config.task, "relation" if of_relation else "link")
-        h, r, t = self._ids([(head, relation, tail)])[0].tolist()
-        r_1 = torch.tensor([r], device=self.graph.device)
-
-        def score(heads: Tensor, tails: Tensor) -> Tensor:
-            if of_relation:
-                return self.model.relation_scores(heads, tails)[0, r]
-            return self.model.link_scores(heads, r_1, tails)[0]
-
-        return Pair(self.model, self.vectors.describe, (h, t), score, self.seed)
+        part: Part = asked or ("tail" if self.model.link_head else "relation")
+        check_task(self.artifact.config.task, "relation" if part == "relation" else "link")
+        triple_3 = self._ids([(head, relation, tail)])[0]
+        return Pair(self.model, self.vectors.describe, triple_3, part, self.seed)
 
     def _named(self, steps: Iterable[tuple[int, int, int]]) -> list[Fact]:
         names, relations = self.entity_names, self.relation_names
@@ -306,7 +299,7 @@ class Predictor:
         known_N3 = rows_N3[~holds(self.known, rows_N3)] if apart else rows_N3[:0]
         self.known = extend_graph(self.known, known_N3, n) if apart else self.graph
         if len(new_N3):
-            describe = replace(self.vectors.describe, graph=self.graph)
+            describe = self.vectors.describe.on(self.graph)
             if describe.store is not None:  # mined paths are fixed: they are mined again
                 describe = build_describer(self.artifact.config, self.graph, self.n_paths)
             self.vectors.grow(describe, new_N3[:, [0, 2]].unique().long())
@@ -351,20 +344,23 @@ class Predictor:
     def _scores(self, ids_B3: Tensor, part: Part) -> Iterator[tuple[Tensor, Tensor]]:
         """(questions, a score for every answer), as many questions at a time as memory takes."""
         check_task(self.artifact.config.task, "relation" if part == "relation" else "link")
+        describe = self.vectors.describe
         if part == "relation":
             for at in ids_B3.split(AT_ONCE):
                 z_h, z_t = (
                     self.vectors.current(at[:, [0, 2]].flatten()).unflatten(0, (-1, 2)).unbind(1)
                 )
-                yield at, self.model.relation_scores(z_h, z_t).float()
+                scores = self.model.relation_scores(z_h, z_t).float()
+                yield at, bridge_relations(self.model, describe, scores, at[:, 0], at[:, 2])
             return
         answers_E = self.vectors.candidates(part)
         for at in ids_B3.split(rows_at_once(self.model, self.vectors.all)):
             ends = at[:, [0, 2]].flatten()
             self.vectors.current(ends[ends >= 0])  # those named are up to date, as answers, too
-            z_B = self.vectors.current(at[:, 2 if part == "head" else 0])
-            scores = self.model.candidate_scores(z_B, at[:, 1], answers_E, part)
-            yield at, scores.float()
+            fixed_B = at[:, 2 if part == "head" else 0]
+            z_B = self.vectors.current(fixed_B)
+            scores = self.model.candidate_scores(z_B, at[:, 1], answers_E, part).float()
+            yield at, bridge_links(self.model, describe, scores, fixed_B, at[:, 1], part)
 
     def _temperature(self, part: Part) -> float:
         return self.artifact.temperatures.get("relation" if part == "relation" else "link", 1.0)

@@ -12,12 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pathe.bridging import bridge_links, bridge_relations
 from pathe.builder import BATCHES, STEP, VALIDATION, build_describer, derived_seed
 from pathe.config import Config
 from pathe.encoder import N_POSITIONS
 from pathe.errors import ConfigError, TrainingError
 from pathe.evaluation import evaluate_links, evaluate_relations
-from pathe.graph import Graph
+from pathe.graph import Graph, by_pair
 from pathe.known import KnownTriples, Side, index_triples
 from pathe.losses import class_weights, link_loss, relation_loss
 from pathe.machine import free_memory, pick_device
@@ -162,6 +163,7 @@ class PathELearner(pl.LightningModule):
             config, graph, config.n_paths, hold_out=config.hold_out_batch
         )
         self.valid_describe = replace(self.describe, slots=None)
+        self.pairs = by_pair(self.train_M3, n_entities) if config.hold_out_pairs else None
         self.known = index_triples(self.train_M3, n_entities, n_relations)
         known_M3 = torch.cat([self.train_M3, self.valid_M3])
         self.known_valid: KnownTriples = index_triples(known_M3, n_entities, n_relations)
@@ -171,6 +173,7 @@ class PathELearner(pl.LightningModule):
         # what several layers or a far larger graph need can't be recorded: counts from the device
         n_tokens = 2 * config.batch_size * config.n_paths * (2 * config.max_hops + 1)
         alone = self.describe.projects_all(n_tokens) and config.layers == config.devices == 1
+        alone = alone and config.bridge == "none"
         self.records = config.record and device.type == "cuda" and alone
         counts_R = torch.bincount(self.train_M3[:, 1], minlength=n_relations).float()
         self.weights_R = class_weights(counts_R) if config.class_weights else None
@@ -261,7 +264,7 @@ class PathELearner(pl.LightningModule):
             *(pick.flatten() for pick, _ in asks.values()),
         ]
         entities_U, rows = self._distinct(wanted)
-        held_out_ids = ids_B if config.hold_out_batch else None
+        held_out_ids = self._held_out(ids_B)
         z_U = self.model.encode(self.describe.batch(entities_U, seed, held_out_ids))
         heads, tails = pick_rows(z_U, rows[0]), pick_rows(z_U, rows[1])
         relations_B = triples_B3[:, 1]
@@ -277,10 +280,12 @@ class PathELearner(pl.LightningModule):
                 if config.negative_sampling != "all":
                     answers = pick_rows(answers, row.view_as(pick))
                 negative_BN = self.model.candidate_scores(fixed, relations_B, answers, side)
+                scores = positive_B.float(), negative_BN.float()
+                if self.model.bridge:
+                    scores = self._bridged(*scores, triples_B3, side, pick, held_out_ids)
                 total = total + link_loss(
                     config.loss,
-                    positive_B.float(),
-                    negative_BN.float(),
+                    *scores,
                     mask_BN,
                     label_smoothing=config.label_smoothing,
                     margin=config.margin,
@@ -288,14 +293,34 @@ class PathELearner(pl.LightningModule):
                 )
             found["link"] = weight * total / len(asks)
         if config.task != "link":
-            scores_BR = self.model.relation_scores(heads, tails)
+            scores_BR = self.model.relation_scores(heads, tails).float()
+            ends = triples_B3[:, 0], triples_B3[:, 2], held_out_ids
+            scores_BR = bridge_relations(self.model, self.describe, scores_BR, *ends)
             found["relation"] = (1 - weight) * relation_loss(
-                scores_BR.float(),
+                scores_BR,
                 relations_B,
                 label_smoothing=config.label_smoothing,
                 class_weights_R=self.weights_R,
             )
         return found
+
+    def _bridged(
+        self, positive_B: Tensor, negative_BN: Tensor, triples_B3: Tensor, side: Side,
+        pick: Tensor, held_out_ids: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """The scores with what bridges add to right and wrong answers."""
+        fixed_B, true_B = triples_B3[:, [0, 2] if side == "tail" else [2, 0]].unbind(1)
+        answers_BA = torch.cat([true_B[:, None], pick.expand(len(true_B), -1)], 1)
+        scores_BA = torch.cat([positive_B[:, None], negative_BN], 1)
+        asked = fixed_B, triples_B3[:, 1], side, answers_BA, held_out_ids
+        scores_BA = bridge_links(self.model, self.describe, scores_BA, *asked)
+        return scores_BA[:, 0], scores_BA[:, 1:]
+
+    def _held_out(self, ids_B: Tensor) -> Tensor | None:
+        """The training triples that this step must not read."""
+        if not self.config.hold_out_batch:
+            return None
+        return ids_B if self.pairs is None else self.pairs.of_same(ids_B)
 
     def _distinct(self, wanted: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """The entities to encode, each once, and the rows of the wanted ones among them."""

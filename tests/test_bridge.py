@@ -1,0 +1,198 @@
+"""Bridges: what paths between a pair add, in training, evaluation, prediction and explanation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from graphs import DEVICES, knowledge_graph, sorted_triples, toy
+from small import learner, train
+from test_predict import artifact_of, predictor
+
+from pathe.artifact import load_model
+from pathe.bridge import Bridge, Round
+from pathe.bridging import bridge_links, bridge_relations
+from pathe.builder import build_describer
+from pathe.config import configure
+from pathe.encoding import encode
+from pathe.errors import ConfigError
+from pathe.evaluation import evaluate, evaluate_links
+from pathe.graph import build_graph, by_pair
+from pathe.known import index_triples
+from pathe.predict import Predictor
+from pathe.propagation import both_ways
+
+BRIDGE = {"bridge": "paths", "bridge_dim": 6, "bridge_hops": 3}
+
+
+def by_hand(bridge: Bridge, triples, n_entities, n_relations, source, kind):
+    """States of all entities for one question, edge by edge."""
+    asked = bridge.asked.weight[kind]
+    start = torch.zeros(n_entities, len(asked))
+    start[source] = asked
+    x = start
+    for hop in bridge.rounds:
+        assert isinstance(hop, Round)
+        weights = hop.weights(asked[None], bridge.relations)[0]
+        arrived = torch.zeros_like(x)
+        for h, r, t in triples.tolist():
+            arrived[t] += x[h] * weights[r]
+            arrived[h] += x[t] * weights[r + n_relations]
+        size = (arrived.square().mean(-1, keepdim=True) + 1e-12).sqrt()
+        taken = arrived * (size.log1p() / size) + start
+        x = x + F.relu(hop.take(torch.cat([x, taken], -1)))
+    return x
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_scores_are_those_of_states_carried_edge_by_edge(device):
+    kg = toy()
+    torch.manual_seed(0)
+    bridge = Bridge(kg.n_relations, 6, 3, link=True, relation=True)
+    edges = both_ways(build_graph(kg.train, kg.n_entities, kg.n_relations)).to(device)
+    sources, kinds = torch.tensor([2, 7, 2]), torch.tensor([0, kg.n_relations + 1, 1])
+    moved = bridge.to(device)
+    with torch.no_grad():
+        links = moved.links(edges, edges.without(), sources.to(device), kinds.to(device)).cpu()
+        pairs = moved.pairs(edges, edges.without(), sources.to(device), kinds.to(device)).cpu()
+        bridge = bridge.to("cpu")
+        parts = kg.train, kg.n_entities, kg.n_relations
+        for row in range(3):
+            x = by_hand(bridge, *parts, sources[row], kinds[row])
+            asked = bridge.asked.weight[kinds[row]].expand(len(x), -1)
+            torch.testing.assert_close(links[row], bridge.link_head(x, asked)[:, 0])
+            x = by_hand(bridge, *parts, sources[row], 2 * kg.n_relations)
+            asked = bridge.asked.weight[-1:]
+            expected = bridge.relation_head(x[kinds[row]][None], asked)[0]
+            torch.testing.assert_close(pairs[row], expected)
+
+
+def test_where_no_path_leads_nothing_is_added():
+    kg = knowledge_graph([(0, 0, 1), (1, 0, 2), (2, 0, 3), (4, 0, 5)])
+    bridge = Bridge(1, 4, 2)
+    edges = both_ways(build_graph(kg.train, kg.n_entities, 1))
+    with torch.no_grad():
+        [scores] = bridge.links(edges, edges.without(), torch.tensor([0]), torch.tensor([0]))
+    assert scores.nonzero()[:, 0].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("task", ["link", "relation", "multi"])
+@pytest.mark.parametrize("sampling", ["each", "shared", "all"])
+def test_every_task_and_sampling_trains_with_bridges(tmp_path, task, sampling):
+    more = BRIDGE | {"task": task, "negative_sampling": sampling, "hold_out_batch": True,
+                     "max_epochs": 2}  # fmt: skip
+    result = train(toy(), tmp_path / "run", **more)
+    assert 0 < result["mrr"] <= 1
+    assert result["parameters_as_published"] is None
+    again = evaluate(load_model(tmp_path / "run"), toy())
+    assert again["mrr"] == pytest.approx(result["mrr"], abs=1e-6)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_step_does_not_see_the_edges_it_is_about(pairs):
+    """Scores and gradients are those of a graph without the batch's edges (or its pairs')."""
+    kg = toy()
+    more = BRIDGE | {"negative_sampling": "all", "hold_out_batch": True, "hold_out_pairs": pairs,
+                     "dropout": 0.0, "context_dropout": 0.0}  # fmt: skip
+    whole = learner(kg, **more)
+    ids = torch.tensor([1, 4, 9])
+    held = whole._held_out(ids)
+    ends = {frozenset(row) for row in kg.train[ids][:, [0, 2]].tolist()}
+    expected = {i for i, row in enumerate(kg.train[:, [0, 2]].tolist()) if frozenset(row) in ends}
+    assert set(held.tolist()) == (expected if pairs else set(ids.tolist()))
+    kept = [i for i in range(len(kg.train)) if i not in set(held.tolist())]
+    less = build_graph(kg.train[kept], kg.n_entities, kg.n_relations)
+    describe = build_describer(whole.config, less, whole.config.n_paths)
+    none = torch.zeros(3, kg.n_entities)
+    h, r, t = kg.train[ids].long().unbind(1)
+    for side, fixed in (("tail", h), ("head", t)):
+        ours = bridge_links(whole.model, whole.describe, none, fixed, r, side, None, held)
+        theirs = bridge_links(whole.model, describe, none, fixed, r, side)
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_pairs_are_found_in_either_direction():
+    triples = sorted_triples([(0, 0, 1), (1, 2, 0), (0, 1, 2), (3, 0, 3), (2, 1, 3)])
+    found = by_pair(triples, 4)
+    here = {tuple(row): i for i, row in enumerate(triples.tolist())}
+    same = found.of_same(torch.tensor([here[0, 0, 1], here[3, 0, 3]])).tolist()
+    assert sorted(same) == sorted([here[0, 0, 1], here[1, 2, 0], here[3, 0, 3]])
+
+
+def test_validation_and_test_triples_are_no_edges():
+    kg = toy()
+    edges = learner(kg, **BRIDGE).describe.edges
+    fewer = learner(replace(kg, valid=kg.valid[:0], test=kg.test[:0]), **BRIDGE).describe.edges
+    assert len(edges.relations_M) == 2 * len(kg.train)
+    for key in ("offsets_E1", "neighbours_M", "relations_M", "owners_M"):
+        assert torch.equal(getattr(edges, key), getattr(fewer, key))
+
+
+def test_prediction_equals_evaluation_and_explanation():
+    kg = toy()
+    p = predictor(kg, **BRIDGE)
+    known = index_triples(torch.cat([kg.train, kg.valid, kg.test]), kg.n_entities, kg.n_relations)
+    report = evaluate_links(p.model, p.vectors.describe, kg.test, known, seed=p.seed)
+    names = kg.entities, kg.relations, kg.entities
+    facts = [tuple(of[i] for of, i in zip(names, row, strict=True)) for row in kg.test.tolist()]
+    for side in ("head", "tail"):
+        ranks = [judged.rank for judged in p.score(facts, side)]
+        assert sum(1 / r for r in ranks) / len(ranks) == pytest.approx(
+            report[side]["mrr"], abs=0.02
+        )
+    for asked in ("head", "tail", "relation"):
+        [judged] = p.score(facts[:1], asked)
+        explained = p.explain(*facts[0], asked)
+        assert explained.score == pytest.approx(judged.score, abs=1e-5)
+        without = p.score_without(*facts[0], [], asked)
+        assert without == pytest.approx(judged.score, abs=1e-4)
+
+
+def test_sampled_ranking_reads_the_same_scores():
+    """With all entities as negatives, the sampled protocol is the full one."""
+    kg = toy()
+    p = predictor(kg, **BRIDGE)
+    known = index_triples(kg.train, kg.n_entities, kg.n_relations)
+    z = encode(p.model, p.vectors.describe, torch.arange(kg.n_entities), seed=p.seed)
+    h, r, _ = kg.test[:4].long().unbind(1)
+    everyone = torch.arange(kg.n_entities).expand(4, -1)
+    nodes = p.model.candidate_scores(z[h], r, p.model.candidates(z, "tail"), "tail")
+    full = bridge_links(p.model, p.vectors.describe, nodes, h, r, "tail")
+    some = bridge_links(p.model, p.vectors.describe, nodes, h, r, "tail", everyone)
+    torch.testing.assert_close(full, some)
+    assert known.n_entities == kg.n_entities
+
+
+def test_new_facts_are_bridges_at_once():
+    kg = toy()
+    p = predictor(kg, **BRIDGE)
+    question = kg.entities[0], kg.relations[0]
+    before = {a.name: a.score for a in p.tails(*question, 100)}
+    p.add([(kg.entities[0], kg.relations[1], kg.entities[40])])
+    p.refresh()
+    larger = knowledge_graph([*kg.train.tolist(), [0, 1, 40]], kg.valid.tolist(), kg.test.tolist())
+    fresh = Predictor(artifact_of(kg, **BRIDGE), larger)
+    ours, theirs = ({a.name: a.score for a in q.tails(*question, 100)} for q in (p, fresh))
+    assert ours == pytest.approx(theirs, abs=1e-4)
+    assert ours != pytest.approx(before, abs=1e-4)
+
+
+def test_relations_between_a_pair_see_its_paths():
+    kg = toy()
+    p = predictor(kg, **BRIDGE)
+    none = torch.zeros(1, kg.n_relations)
+    h, t = kg.train[0, [0, 2]].long().split(1)
+    with_path = bridge_relations(p.model, p.vectors.describe, none, h, t)
+    held = torch.tensor(range(len(kg.train)))
+    without = bridge_relations(p.model, p.vectors.describe, none, h, t, held)
+    assert with_path.abs().sum() > 0
+    assert without.abs().sum() == 0
+
+
+def test_settings_that_do_not_fit_are_refused():
+    with pytest.raises(ConfigError, match="hold_out_pairs needs"):
+        configure(settings={"hold_out_pairs": True, "hold_out_batch": False})
+    with pytest.raises(ConfigError, match="bridge is one of none, paths"):
+        configure(settings={"bridge": "walk"})
