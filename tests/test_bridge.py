@@ -16,6 +16,7 @@ from pathe.bridge import Bridge, Round
 from pathe.bridging import bridge_links, bridge_relations
 from pathe.builder import build_describer
 from pathe.config import configure
+from pathe.connections import Connected
 from pathe.encoding import encode
 from pathe.errors import ConfigError
 from pathe.evaluation import evaluate, evaluate_links
@@ -196,3 +197,76 @@ def test_settings_that_do_not_fit_are_refused():
         configure(settings={"hold_out_pairs": True, "hold_out_batch": False})
     with pytest.raises(ConfigError, match="bridge is one of none, paths"):
         configure(settings={"bridge": "walk"})
+
+
+def connected(facts, triple, part="tail", hops=3, n_relations=3, seed=0):
+    """A model with bridges on a small graph, and what connects one triple of it."""
+    kg = knowledge_graph(facts)
+    torch.manual_seed(seed)
+    artifact = artifact_of(kg, **(BRIDGE | {"bridge_hops": hops}))
+    graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
+    describe = build_describer(artifact.config, graph, 2)
+    return Connected(artifact.model, describe, torch.tensor(triple), part), kg
+
+
+@pytest.mark.parametrize("part", ["tail", "head", "relation"])
+def test_the_only_path_between_two_entities_is_found_and_is_all_there_is(part):
+    facts = [(0, 0, 1), (2, 1, 1), (2, 2, 3), (4, 0, 5), (0, 1, 4)]
+    found, _ = connected(facts, (0, 0, 3), part)
+    whole = found.score()
+    assert whole != 0
+    [path] = found.paths(5)
+    steps = ((0, 0, 1), (2, 1, 1), (2, 2, 3))
+    assert path.steps == (steps[::-1] if part == "head" else steps)
+    assert found.score([path]) == 0
+    kinds = (3 + 2, 1, 3 + 0) if part == "head" else (0, 3 + 1, 2)
+    assert path.kinds == kinds
+
+
+def test_worth_is_what_the_score_loses_to_first_order():
+    """The sum over a hop's edges is the derivative by a factor on all that arrives in it."""
+    facts = [(0, 0, 1), (0, 1, 2), (1, 2, 3), (2, 0, 3), (1, 1, 2)]
+    found, _ = connected(facts, (0, 0, 3), hops=2)
+    reached, traces, score = found._run([])
+    grads = torch.autograd.grad(score, [t.arrived_AD for t in traces], allow_unused=True)
+    for trace, grad in zip(traces, grads, strict=True):
+        total = found._worths(reached, trace, grad).sum()
+        torch.testing.assert_close(total, (trace.arrived_AD * grad).sum())
+
+
+def test_paths_do_not_cross_themselves_and_hide_what_is_held_out():
+    kg = toy()
+    artifact = artifact_of(kg, **BRIDGE)
+    describe = build_describer(
+        artifact.config, build_graph(kg.train, kg.n_entities, kg.n_relations), 2
+    )
+    for row in range(0, len(kg.train), 17):
+        found = Connected(artifact.model, describe, kg.train[row].long(), "tail",
+                          torch.tensor([row]))  # fmt: skip
+        for path in found.paths(10):
+            here = [int(kg.train[row, 0])]
+            for (h, _, t), kind in zip(path.steps, path.kinds, strict=True):
+                source, target = (h, t) if kind < kg.n_relations else (t, h)
+                assert source == here[-1]
+                here.append(target)
+            assert here[-1] == int(kg.train[row, 2])
+            assert len(set(here)) == len(here)
+            assert row not in path.triples
+            assert all(
+                kg.train[i].tolist() == list(step)
+                for i, step in zip(path.triples, path.steps, strict=True)
+            )
+
+
+def test_an_explanation_names_the_paths_between():
+    kg = knowledge_graph([(0, 0, 1), (2, 1, 1), (2, 2, 3), (4, 0, 5), (0, 1, 4)])
+    p = predictor(kg, **BRIDGE)
+    reason = p.explain("e0000", "r0", "e0003")
+    [bridge] = reason.bridges
+    assert bridge.effect == pytest.approx(reason.bridged)
+    words = "e0000 -r0-> e0001 <-r1- e0002 -r2-> e0003"
+    assert f"{bridge.effect:+.3f} between: {words}" in reason.words()
+    assert reason.as_dict()["bridges"][0]["effect"] == bridge.effect
+    assert p.explain("e0000", "r0", "e0005").bridges[0].effect != 0
+    backwards = p.explain("e0000", "r0", "e0003", "head")
+    assert "e0003 <-r2- e0002 -r1-> e0001 <-r0- e0000" in backwards.words()

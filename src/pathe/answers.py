@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any, Literal
 
@@ -80,6 +80,23 @@ class PathEvidence:
 
 
 @dataclass(frozen=True)
+class BridgeEvidence:
+    """A path that connects head and tail: `effect` is what the score loses without its edges."""
+
+    steps: list[Fact]  # triples of the graph, one after the other, in whatever direction
+    effect: float
+
+    def words(self, start: str) -> str:
+        """The path from `start` on, arrows as they are in the graph."""
+        text = start
+        for head, relation, tail in self.steps:
+            forward = head == start
+            start = tail if forward else head
+            text += f" -{relation}-> {start}" if forward else f" <-{relation}- {start}"
+        return text
+
+
+@dataclass(frozen=True)
 class Explanation:
     """A triple's score and the paths behind it, those that moved it most first."""
 
@@ -91,6 +108,8 @@ class Explanation:
     rank: int
     alone: float  # the score without any path: of both entities' relational contexts
     paths: list[PathEvidence]
+    bridged: float = 0.0  # what all paths between head and tail add to the score
+    bridges: list[BridgeEvidence] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -98,6 +117,10 @@ class Explanation:
     def focus(self, path: PathEvidence) -> str:
         """The entity that a path is of."""
         return self.head if path.of == "head" else self.tail
+
+    def start(self, bridge: BridgeEvidence) -> str:
+        """Where a path between head and tail starts."""
+        return self.head if self.head in bridge.steps[0] else self.tail
 
     def words(self, n: int = 5) -> str:
         """The triple, and the n paths that moved its score most, a line each."""
@@ -109,6 +132,10 @@ class Explanation:
             names = steps[0][0] if steps else f"{self.focus(path)} by itself"
             names += "".join(f" -{relation}-> {tail}" for _, relation, tail in steps)
             lines.append(f"{path.effect:+.3f} {path.of}: {names}{more}")
+        if self.bridged:
+            lines.insert(1, f"{self.bridged:+.3f} by all paths between them")
+        for i, bridge in enumerate(self.bridges[:n]):
+            lines.insert(2 + i, f"{bridge.effect:+.3f} between: {bridge.words(self.start(bridge))}")
         return "\n".join(lines)
 
     def shown(self, n: int) -> list[tuple[PathEvidence, list[Fact], str]]:

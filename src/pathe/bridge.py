@@ -7,6 +7,8 @@ leads there is none. No entity has parameters, so unseen ones are answers like a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -35,6 +37,15 @@ class Round(nn.Module):
         size_A1 = arrived_AD.square().mean(-1, keepdim=True).add(1e-12).sqrt()
         arrived_AD = arrived_AD * (size_A1.log1p() / size_A1) + start_AD
         return x_AD + F.relu(self.take(torch.cat([x_AD, arrived_AD], -1)))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a hop did: states before it, weights of the relations, what arrived."""
+
+    x_AD: Tensor
+    weights_BRD: Tensor
+    arrived_AD: Tensor
 
 
 class Evidence(nn.Module):
@@ -66,9 +77,17 @@ class Bridge(nn.Module):
         self.relation_head = Evidence(dim, n_relations) if relation else None
 
     def states(
-        self, edges: Edges, keep_M: Tensor, sources_B: Tensor, kinds_B: Tensor
+        self,
+        edges: Edges,
+        keep_M: Tensor,
+        sources_B: Tensor,
+        kinds_B: Tensor,
+        traces: list[Trace] | None = None,
     ) -> tuple[Reach, Tensor]:
-        """What has arrived at every (question, entity) that is reached, a row each."""
+        """What has arrived at every (question, entity) that is reached, a row each.
+
+        Each hop leaves its trace in the list, if there is one.
+        """
         asked_BD = self.asked(kinds_B)
         reached = reach(edges, sources_B, len(self.rounds), keep_M)
         x_AD = asked_BD
@@ -76,6 +95,8 @@ class Bridge(nn.Module):
             assert isinstance(hop, Round)
             weights_BRD = hop.weights(asked_BD, self.relations)
             arrived_AD = propagate(x_AD, weights_BRD, edges, keep_M, reached, size)
+            if traces is not None:
+                traces.append(Trace(x_AD, weights_BRD, arrived_AD))
             x_AD = F.pad(x_AD, (0, 0, 0, size - len(x_AD)))
             x_AD = hop(x_AD, F.pad(asked_BD, (0, 0, 0, size - len(asked_BD))), arrived_AD)
         return reached, x_AD

@@ -40,7 +40,8 @@ class Pair:
     ) -> None:
         ends_2 = triple_3[[0, 2]]
         drawn = describe.paths(ends_2, seed)
-        self.model, self.part, self.relation_1 = model, part, triple_3[1:2]
+        self.model, self.part, self.triple_3 = model, part, triple_3
+        self.relation_1 = triple_3[1:2]
         with torch.no_grad():
             self.bridged = _bridged(model, describe, triple_3, part)
             self.x_2KD = model.read(describe.batch(ends_2, seed))

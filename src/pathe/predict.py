@@ -18,6 +18,7 @@ from torch import Tensor
 from pathe.answers import (
     PARTS,
     Answer,
+    BridgeEvidence,
     Explanation,
     Fact,
     Judged,
@@ -34,6 +35,7 @@ from pathe.answers import (
 from pathe.artifact import Artifact, load_model
 from pathe.bridging import bridge_links, bridge_relations
 from pathe.builder import TEST, build_describer, derived_seed
+from pathe.connections import effects
 from pathe.datasets import KnowledgeGraph
 from pathe.encoding import Progress
 from pathe.errors import ConfigError, DataError, UnknownNameError
@@ -239,22 +241,24 @@ class Predictor:
     def explain(
         self, head: str, relation: str, tail: str, asked: Part | None = None
     ) -> Explanation:
-        """The paths of head and tail that moved the triple's score, each by leaving it out.
+        """The paths that moved the triple's score, each by leaving it out.
+
+        They are paths of the head and of the tail and, where the model has bridges, between them.
 
         `asked` is the part that the score, rank and probability are of, as in `score`.
         """
         [judged] = self.score([(head, relation, tail)], asked)
         pair = self._pair(head, relation, tail, asked)
-        whole = pair.without()
+        whole, alone = pair.without(), pair.without(pair.paths)
         paths = [
             PathEvidence(p.of, self._named(p.steps), len(p.numbers), whole - pair.without([p]))
             for p in pair.paths
         ]
         paths.sort(key=lambda path: -abs(path.effect))
-        alone = pair.without(pair.paths)
-        return Explanation(
-            head, relation, tail, judged.score, judged.probability, judged.rank, alone, paths
-        )
+        bridged, found = effects(self.model, self.vectors.describe, pair.triple_3, pair.part)
+        bridges = [BridgeEvidence(self._named(path.steps), effect) for path, effect in found]
+        figures = judged.score, judged.probability, judged.rank, alone
+        return Explanation(head, relation, tail, *figures, paths, bridged, bridges)
 
     def score_without(
         self, head: str, relation: str, tail: str, paths: Iterable[PathEvidence],

@@ -42,6 +42,7 @@ class Edges(Tensors):
     owners_M: Tensor  # int32: where a slot's edge arrives
     neighbours_M: Tensor  # int32: where it comes from
     relations_M: Tensor  # int32, below 2 R
+    triples_M: Tensor  # int64: the row of the training triple behind each slot
     slots_N2: Tensor  # int64: the two slots of each training triple
     by_relation: Chunks
 
@@ -71,6 +72,7 @@ def both_ways(graph: Graph) -> Edges:
         owners_M[order_M].int(),
         torch.cat([side.neighbours_M for side in sides])[order_M],
         relations_M,
+        triples_M,
         slots_N2,
         _chunks(by_relation_M, torch.bincount(relations_M, minlength=2 * n)),
     )

@@ -238,6 +238,10 @@ def judged(triple: Judged, reasons: list[Explanation]) -> Iterator[RenderableTyp
 
 def evidence(reason: Explanation, n: int) -> Iterator[Text]:
     """The n paths that moved a score most, a line each: near the entity they are of."""
+    for bridge in reason.bridges[:n]:
+        colour = "green" if bridge.effect > 0 else "red"
+        words = plain(bridge.words(reason.start(bridge)))
+        yield Text.assemble((f"{bridge.effect:+.3f}", colour), (" between ", "dim"), words)
     for found, steps, remark in reason.shown(n):
         colour = "green" if found.effect > 0 else "red"
         line = Text.assemble((f"{found.effect:+.3f}", colour), (f" {found.of}", "dim"))

@@ -1,0 +1,163 @@
+"""The paths between a question's entity and an answer that a bridge relies on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pathe.answers import Part
+from pathe.bridge import Trace
+from pathe.encoding import Describer
+from pathe.model import PathE
+from pathe.propagation import Reach
+
+Ids = tuple[int, int, int]
+EDGES = 512  # of each hop that are looked at
+BEAM = 16  # paths kept at each entity
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A path from a question's entity to an answer.
+
+    `kinds` are its relations on the way, r or r + R against the arrow; `worth` is how much its
+    edges matter for the score, to first order.
+    """
+
+    steps: tuple[Ids, ...]  # triples of the graph, from the question's entity on
+    kinds: tuple[int, ...]
+    triples: tuple[int, ...]  # their rows among the training triples
+    worth: float
+
+
+class Connected:
+    """A triple as an answer for a `part`, and what bridges say of it."""
+
+    def __init__(
+        self,
+        model: PathE,
+        describe: Describer,
+        triple_3: Tensor,
+        part: Part,
+        held_out_ids: Tensor | None = None,
+    ) -> None:
+        assert model.bridge is not None
+        assert describe.edges is not None
+        self.bridge, self.edges, self.held_out_ids = model.bridge, describe.edges, held_out_ids
+        h, r, t = triple_3.tolist()
+        self.source, self.target = (t, h) if part == "head" else (h, t)
+        self.column = r if part == "relation" else 0
+        self.kind = {"tail": r, "head": r + model.n_relations, "relation": 2 * model.n_relations}[
+            part
+        ]
+        self.of_relation = part == "relation"
+
+    def score(self, left_out: Iterable[Connection] = ()) -> float:
+        """What bridges add, without the edges of some connections."""
+        gone = sorted({row for path in left_out for row in path.triples})
+        with torch.no_grad():
+            return float(self._run(gone)[2])
+
+    def _run(self, gone: list[int]) -> tuple[Reach, list[Trace], Tensor]:
+        device = self.edges.offsets_E1.device
+        gone_ids = torch.tensor(gone, dtype=torch.long, device=device)
+        if self.held_out_ids is not None:
+            gone_ids = torch.cat([gone_ids, self.held_out_ids])
+        self.keep_M = self.edges.without(gone_ids)
+        source_1, kind_1 = (torch.tensor([i], device=device) for i in (self.source, self.kind))
+        traces: list[Trace] = []
+        reached, x_AD = self.bridge.states(self.edges, self.keep_M, source_1, kind_1, traces)
+        row = int(reached.row_BE[0, self.target])
+        head = self.bridge.relation_head if self.of_relation else self.bridge.link_head
+        assert head is not None
+        if row < 0:
+            return reached, traces, torch.zeros((), device=device)
+        scores_1S = head(x_AD[row : row + 1], self.bridge.asked(kind_1))
+        return reached, traces, scores_1S[0, self.column]
+
+    def paths(self, k: int) -> list[Connection]:
+        """Up to k paths to the answer whose edges carry most of the score, most first.
+
+        An edge is worth what the score would lose or win with it, to first order; a path is worth
+        the sum of its edges. The best are searched for hop by hop, among each hop's best edges.
+        """
+        with torch.enable_grad():
+            reached, traces, score = self._run([])
+            if not score.requires_grad:
+                return []
+            arrived = [trace.arrived_AD for trace in traces]
+            grads = torch.autograd.grad(score, arrived, allow_unused=True)
+        best: dict[int, list[tuple[float, tuple[int, ...]]]] = {self.source: [(0.0, ())]}
+        for trace, grad_AD in zip(traces, grads, strict=True):
+            if grad_AD is None:
+                continue
+            worth_M = self._worths(reached, trace, grad_AD).abs()  # for or against
+            slots = worth_M.topk(min(EDGES, len(worth_M))).indices
+            slots = slots[worth_M[slots] > 0]
+            best = self._extend(best, slots.tolist(), worth_M[slots].tolist())
+        found = {path: worth for worth, path in reversed(best.get(self.target, [])) if path}
+        ranked = sorted(found, key=lambda path: -found[path])[:k]
+        return [self._connection(path, found[path]) for path in ranked]
+
+    @torch.no_grad()
+    def _worths(self, reached: Reach, trace: Trace, grad_AD: Tensor) -> Tensor:
+        """What each slot's edge carried of the score in this hop."""
+        edges, row_E = self.edges, reached.row_BE[0]
+        from_M, to_M = row_E[edges.neighbours_M.long()], row_E[edges.owners_M.long()]
+        live_M = self.keep_M & (from_M >= 0) & (to_M >= 0)
+        live_M &= (from_M < len(trace.x_AD)) & (to_M < len(grad_AD))
+        slots_K = live_M.nonzero().squeeze(1)
+        carried_KD = trace.x_AD[from_M[slots_K].long()]
+        carried_KD = carried_KD * trace.weights_BRD[0, edges.relations_M[slots_K].long()]
+        worth_M = torch.zeros(len(live_M), device=live_M.device)
+        worth_M[slots_K] = (carried_KD * grad_AD[to_M[slots_K].long()]).sum(1)
+        return worth_M
+
+    def _extend(
+        self,
+        best: dict[int, list[tuple[float, tuple[int, ...]]]],
+        slots: list[int],
+        worths: list[float],
+    ) -> dict[int, list[tuple[float, tuple[int, ...]]]]:
+        """The best paths to each entity after one more hop; a path may also wait."""
+        longer = {entity: list(paths) for entity, paths in best.items()}
+        for slot, worth in zip(slots, worths, strict=True):
+            source, target = int(self.edges.neighbours_M[slot]), int(self.edges.owners_M[slot])
+            for before, path in best.get(source, ()):
+                if target != self.source and all(
+                    int(self.edges.owners_M[s]) != target for s in path
+                ):
+                    longer.setdefault(target, []).append((before + worth, (*path, slot)))
+        return {
+            entity: sorted(paths, key=lambda p: -p[0])[:BEAM] for entity, paths in longer.items()
+        }
+
+    def _connection(self, slots: tuple[int, ...], worth: float) -> Connection:
+        edges, steps, kinds = self.edges, [], []
+        for slot in slots:
+            source, target = int(edges.neighbours_M[slot]), int(edges.owners_M[slot])
+            kind = int(edges.relations_M[slot])
+            kinds.append(kind)
+            forward = kind < edges.n_relations
+            steps.append(
+                (source, kind, target) if forward else (target, kind - edges.n_relations, source)
+            )
+        return Connection(tuple(steps), tuple(kinds), self._rows(slots), worth)
+
+    def _rows(self, slots: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(int(self.edges.triples_M[slot]) for slot in slots)
+
+
+def effects(
+    model: PathE, describe: Describer, triple_3: Tensor, part: Part, k: int = 10
+) -> tuple[float, list[tuple[Connection, float]]]:
+    """What bridges add to a triple's score, and what it loses without each of k connections."""
+    if model.bridge is None:
+        return 0.0, []
+    connected = Connected(model, describe, triple_3, part)
+    whole = connected.score()
+    found = [(path, whole - connected.score([path])) for path in connected.paths(k)]
+    return whole, sorted(found, key=lambda pair: -abs(pair[1]))
