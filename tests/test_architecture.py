@@ -15,15 +15,15 @@ SOURCE = Path(pathe.__file__).parent
 # Imports go down this list only: a module may use those above it.
 ORDER = [
     "errors", "files", "answers", "randomness", "config", "columns", "delimited", "readers",
-    "triples", "names", "openke", "named", "datasets", "schema", "machine", "graph", "twins",
-    "known_cpu", "known_gpu", "known", "walks_cpu", "walks_gpu", "walks", "paths", "attention_cpu",
-    "attention_gpu", "attention", "packed_gpu", "packed", "propagation_cpu", "propagation_gpu",
-    "propagation", "bridge", "scores_cpu", "scores_gpu", "scores", "encoder", "aggregators",
-    "model", "losses", "negatives", "encoding", "bridging", "connections", "builder", "artifact",
-    "hub", "ranking", "evaluation", "calibration", "evidence", "missing", "vectors", "predict",
-    "recorded", "training", "analysis", "plots", "callbacks", "runs", "experiments", "report",
-    "tuning", "tables", "show", "options", "commands_graph", "commands_lab", "commands_model",
-    "commands_use", "cli",
+    "triples", "names", "openke", "named", "datasets", "schema", "machine", "graph", "facts",
+    "twins", "known_cpu", "known_gpu", "known", "walks_cpu", "walks_gpu", "walks", "paths",
+    "attention_cpu", "attention_gpu", "attention", "packed_gpu", "packed", "propagation_cpu",
+    "propagation_gpu", "propagation", "bridge", "scores_cpu", "scores_gpu", "scores", "encoder",
+    "aggregators", "model", "losses", "negatives", "encoding", "bridging", "connections", "rules",
+    "builder", "artifact", "hub", "ranking", "evaluation", "calibration", "evidence", "missing",
+    "vectors", "predict", "recorded", "training", "analysis", "plots", "callbacks", "runs",
+    "experiments", "report", "tuning", "tables", "show", "options", "commands_graph",
+    "commands_lab", "commands_model", "commands_use", "cli",
 ]  # fmt: skip
 
 

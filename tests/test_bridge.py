@@ -24,6 +24,7 @@ from pathe.graph import build_graph, by_pair
 from pathe.known import index_triples
 from pathe.predict import Predictor
 from pathe.propagation import both_ways
+from pathe.rules import count
 
 BRIDGE = {"bridge": "paths", "bridge_dim": 6, "bridge_hops": 3}
 
@@ -270,3 +271,41 @@ def test_an_explanation_names_the_paths_between():
     assert p.explain("e0000", "r0", "e0005").bridges[0].effect != 0
     backwards = p.explain("e0000", "r0", "e0003", "head")
     assert "e0003 <-r2- e0002 -r1-> e0001 <-r0- e0000" in backwards.words()
+
+
+def family():
+    """Everybody's mother's mother is their granny; some grannies are left to be found."""
+    facts = [(2 * i, 0, 2 * i + 1) for i in range(40)]  # child -mother-> mother
+    facts += [(2 * i + 1, 0, 80 + i) for i in range(40)]  # -mother-> grandmother
+    facts += [(2 * i, 1, 80 + i) for i in range(40)]  # child -granny-> grandmother
+    facts += [(2 * i, 2, (2 * i + 7) % 80) for i in range(40)]  # noise
+    return knowledge_graph(facts, facts[80:84], facts[84:88])
+
+
+def test_a_planted_rule_is_learned_and_counted(tmp_path):
+    kg = family()
+    more = BRIDGE | {"bridge_dim": 8, "negative_sampling": "all", "hold_out_batch": True,
+                     "max_epochs": 30, "batch_size": 32}  # fmt: skip
+    train(kg, tmp_path / "run", **more)
+    p = Predictor(tmp_path / "run", kg)
+    found = list(p.rules("r1", 3))
+    assert found[0].path == ["r0", "r0"]
+    assert found[0].words() == "-r0-> -r0->"
+    assert (found[0].support, found[0].connected) == (40, 40)
+    assert found[0].trust > 0.5
+    assert {rule.relation for rule in p.rules(k=1)} <= {"r0", "r1", "r2"}
+
+
+def test_support_is_counted_over_distinct_pairs():
+    # two ways from 0 to 3, one from 0 to 4, one from 1 to 3; 0 and 3 have the relation
+    facts = [(0, 0, 1), (0, 0, 2), (1, 1, 3), (2, 1, 3), (2, 1, 4), (0, 2, 3), (3, 0, 0)]
+    edges = both_ways(build_graph(sorted_triples(facts), 5, 3))
+    assert count(edges, (0, 1), 2) == (1, 2)  # (0, 3), (0, 4)
+    assert count(edges, (0, 0), 2) == (0, 2)  # (3, 1), (3, 2)
+    assert count(edges, (0, 3 + 0), 2) == (0, 0)  # there and back again counts for nothing
+    assert count(edges, (3 + 2,), 0) == (1, 1)  # (3, 0) against the arrow
+
+
+def test_rules_need_bridges():
+    with pytest.raises(ConfigError, match="bridge=paths"):
+        list(predictor().rules())

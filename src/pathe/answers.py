@@ -67,6 +67,26 @@ class Missing:
 
 
 @dataclass(frozen=True)
+class Rule:
+    """Entities connected by `path` tend to have `relation`: what a model with bridges has learned.
+
+    `trust` is the path's share of what paths brought to the scores of the facts looked at. In the
+    training graph it connects `connected` pairs, `support` of which have the relation.
+    """
+
+    relation: str
+    path: list[str]  # relations on the way, ^ before one that is followed against its arrow
+    trust: float
+    support: int
+    connected: int
+    confidence: float
+
+    def words(self) -> str:
+        """The path as arrows."""
+        return " ".join(f"<-{r[1:]}-" if r.startswith("^") else f"-{r}->" for r in self.path)
+
+
+@dataclass(frozen=True)
 class PathEvidence:
     """One path of the head or the tail: `effect` is what the score loses without it.
 

@@ -13,7 +13,7 @@ from rich.markup import escape
 from pathe.commands_graph import analyze, convert, paths
 from pathe.commands_lab import reproduce, tune
 from pathe.commands_model import config, evaluate, train
-from pathe.commands_use import embed, missing, predict, pull, push, schema, similar
+from pathe.commands_use import embed, missing, predict, pull, push, rules, schema, similar
 from pathe.errors import Interrupted, PatheError
 from pathe.options import (
     err,
@@ -58,7 +58,7 @@ def _root(
 PANELS = {
     "A graph": (analyze, paths, convert),
     "A model": (train, evaluate, config, push, pull),
-    "Using it": (predict, similar, missing, embed, schema),
+    "Using it": (predict, similar, rules, missing, embed, schema),
     "Research": (reproduce, tune),
 }
 for panel, commands in PANELS.items():

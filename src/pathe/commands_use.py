@@ -1,4 +1,4 @@
-"""Commands that use a model: predict, similar, missing, embed, schema, push, pull."""
+"""Commands that use a model: predict, similar, rules, missing, embed, schema, push, pull."""
 
 from __future__ import annotations
 
@@ -211,6 +211,42 @@ def similar(
         from pathe import show
 
         print_parts(show.neighbours(entity, found))
+
+
+@reads_data
+def rules(
+    read: ReadData,
+    model: Model,
+    data: DataOption,
+    relation: Annotated[
+        list[str] | None, typer.Option(help="Only this relation; may be given again.")
+    ] = None,
+    k: K = 5,
+    facts: Annotated[
+        int, typer.Option(min=1, help="Facts of each relation to look at, as if missing.")
+    ] = 32,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """List, for each relation, the paths between two entities that the model trusts most.
+
+    Some facts of the relation are looked at as if they were missing; trust is a path's share of
+    what all paths brought to their scores. Support and confidence are counted in the graph: how
+    many pairs the path connects, and how many of those have the relation. Needs a model trained
+    with [cyan]bridge=paths[/].
+    """
+    p = _open(read, model, data, device)
+    found = []
+    with err.status("looking at facts ...") as status:
+        for rule in p.rules(relation, k, facts=facts):
+            status.update(f"looking at facts of {rule.relation} ...")
+            found.append(rule)
+    if as_json:
+        print_json([vars(rule) for rule in found])
+    else:
+        from pathe import show
+
+        print_parts(show.rules(found))
 
 
 @reads_data

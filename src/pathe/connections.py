@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -17,14 +18,15 @@ from pathe.propagation import Reach
 Ids = tuple[int, int, int]
 EDGES = 512  # of each hop that are looked at
 BEAM = 16  # paths kept at each entity
+Partial = tuple[float, float, tuple[int, ...]]  # how much its edges matter, their worth, slots
 
 
 @dataclass(frozen=True)
 class Connection:
     """A path from a question's entity to an answer.
 
-    `kinds` are its relations on the way, r or r + R against the arrow; `worth` is how much its
-    edges matter for the score, to first order.
+    `kinds` are its relations on the way, r or r + R against the arrow; `worth` is what its edges
+    bring to the score, to first order.
     """
 
     steps: tuple[Ids, ...]  # triples of the graph, from the question's entity on
@@ -90,17 +92,18 @@ class Connected:
                 return []
             arrived = [trace.arrived_AD for trace in traces]
             grads = torch.autograd.grad(score, arrived, allow_unused=True)
-        best: dict[int, list[tuple[float, tuple[int, ...]]]] = {self.source: [(0.0, ())]}
+        best: dict[int, list[Partial]] = {self.source: [(0.0, 0.0, ())]}
         for trace, grad_AD in zip(traces, grads, strict=True):
             if grad_AD is None:
                 continue
-            worth_M = self._worths(reached, trace, grad_AD).abs()  # for or against
-            slots = worth_M.topk(min(EDGES, len(worth_M))).indices
-            slots = slots[worth_M[slots] > 0]
+            worth_M = self._worths(reached, trace, grad_AD)
+            slots = worth_M.abs().topk(min(EDGES, len(worth_M))).indices
+            slots = slots[worth_M[slots] != 0]
             best = self._extend(best, slots.tolist(), worth_M[slots].tolist())
-        found = {path: worth for worth, path in reversed(best.get(self.target, [])) if path}
-        ranked = sorted(found, key=lambda path: -found[path])[:k]
-        return [self._connection(path, found[path]) for path in ranked]
+        found: dict[tuple[int, ...], float] = {}
+        for _, worth, path in best.get(self.target, []):
+            found.setdefault(path, worth)  # taken at other hops, it is the same path
+        return [self._connection(path, worth) for path, worth in islice(found.items(), k)]
 
     @torch.no_grad()
     def _worths(self, reached: Reach, trace: Trace, grad_AD: Tensor) -> Tensor:
@@ -117,20 +120,17 @@ class Connected:
         return worth_M
 
     def _extend(
-        self,
-        best: dict[int, list[tuple[float, tuple[int, ...]]]],
-        slots: list[int],
-        worths: list[float],
-    ) -> dict[int, list[tuple[float, tuple[int, ...]]]]:
+        self, best: dict[int, list[Partial]], slots: list[int], worths: list[float]
+    ) -> dict[int, list[Partial]]:
         """The best paths to each entity after one more hop; a path may also wait."""
         longer = {entity: list(paths) for entity, paths in best.items()}
         for slot, worth in zip(slots, worths, strict=True):
             source, target = int(self.edges.neighbours_M[slot]), int(self.edges.owners_M[slot])
-            for before, path in best.get(source, ()):
-                if target != self.source and all(
-                    int(self.edges.owners_M[s]) != target for s in path
-                ):
-                    longer.setdefault(target, []).append((before + worth, (*path, slot)))
+            for size, before, path in best.get(source, ()):
+                been = {self.source, *(int(self.edges.owners_M[s]) for s in path)}
+                if target not in been:
+                    taken = (size + abs(worth), before + worth, (*path, slot))
+                    longer.setdefault(target, []).append(taken)
         return {
             entity: sorted(paths, key=lambda p: -p[0])[:BEAM] for entity, paths in longer.items()
         }

@@ -27,6 +27,7 @@ from pathe.answers import (
     Part,
     PathEvidence,
     Question,
+    Rule,
     check_fact,
     check_k,
     chunks,
@@ -41,14 +42,15 @@ from pathe.encoding import Progress
 from pathe.errors import ConfigError, DataError, UnknownNameError
 from pathe.evaluation import check_task, rows_at_once
 from pathe.evidence import Pair
-from pathe.graph import build_graph, extend_graph, holds, known_answers
+from pathe.facts import graphs_of, grow
+from pathe.graph import known_answers
 from pathe.machine import pick_device
 from pathe.missing import most_plausible
 from pathe.model import on_device
 from pathe.names import Names
 from pathe.ranking import rank
+from pathe.rules import learned_rules
 from pathe.schema import RelationMap, Unknown, align
-from pathe.triples import unique_triples
 from pathe.vectors import Vectors
 
 AT_ONCE = 1024  # questions looked at together,
@@ -85,17 +87,13 @@ class Predictor:
         self.entity_names, self.relation_names = Names(kg.entities), model.relations
         self.n_paths = n_paths or model.config.eval_paths
         self.seed = derived_seed(model.config.seed, TEST) if seed is None else seed
-        self.graph = build_graph(kg.train, kg.n_entities, len(model.relations)).to(device)
-        self.known = self.graph  # all triples that count as known
-        if len(kg.valid) or len(kg.test):
-            everything, _ = unique_triples(torch.cat([kg.train, kg.valid, kg.test]))
-            self.known = build_graph(everything, kg.n_entities, len(model.relations)).to(device)
+        self.graph, self.known = graphs_of(kg, len(model.relations), device)
         describe = build_describer(model.config, self.graph, self.n_paths)
         self.vectors = Vectors(self.model, describe, self.seed)
 
     def __repr__(self) -> str:
-        n = len(self.entity_names)
-        return f"Predictor({self.artifact}, {n:,} entities, {self.graph.n_triples:,} triples)"
+        sizes = f"{len(self.entity_names):,} entities, {self.graph.n_triples:,} triples"
+        return f"Predictor({self.artifact}, {sizes})"
 
     # questions
 
@@ -182,26 +180,16 @@ class Predictor:
         """A row of numbers for each of the entities, or for all in the order of their ids."""
         if names is None:
             self.refresh()
-            z = self.vectors.all
-        else:
-            names = [names] if isinstance(names, str) else names
-            z = self.vectors.current(self.entity_names.ids(names).to(self.graph.device))
-        z = z.mean(1) if self.model.joint else z
-        return z.float().cpu().numpy()
+            return self.vectors.flat().float().cpu().numpy()
+        ids = self.entity_names.ids([names] if isinstance(names, str) else names)
+        return self.vectors.flat(ids.to(self.graph.device)).float().cpu().numpy()
 
-    @torch.no_grad()
     def similar(self, name: str, k: int = 10) -> list[Neighbour]:
         """The k entities whose vectors point most nearly the same way."""
         check_k(k)
-        e = self.entity_names.id(name)
-        z_E = self.vectors.all.mean(1) if self.model.joint else self.vectors.all
-        own_D = torch.from_numpy(self.embed([name]))[0].to(z_E)
-        near_E = torch.nn.functional.cosine_similarity(z_E, own_D[None])
-        near_E[e] = float("-inf")
-        best = near_E.topk(min(k, len(near_E) - 1))
-        names = self.entity_names.names(best.indices.cpu())
-        rows = zip(names, best.values.tolist(), strict=True)
-        return [Neighbour(i + 1, name, value) for i, (name, value) in enumerate(rows)]
+        ids, near = self.vectors.nearest(self.entity_names.id(name), k)
+        names = self.entity_names.names(ids)
+        return [Neighbour(i + 1, names[i], value) for i, value in enumerate(near)]
 
     # what is missing
 
@@ -220,14 +208,9 @@ class Predictor:
         check_task(self.artifact.config.task, "link")
         check_k(k)
         self.refresh()
-        relations = [relations] if isinstance(relations, str) else relations
-        wanted = (
-            range(len(self.relation_names))
-            if relations is None
-            else sorted(set(self.relation_names.ids(relations).tolist()))
-        )
+        wanted = self._wanted(relations)
         triples_K3, scores_K, plausible_K = most_plausible(
-            self.model, self.vectors.all, self.vectors.describe, self.known, list(wanted), k,
+            self.model, self.vectors.all, self.vectors.describe, self.known, wanted, k,
             self._temperature("tail"), rows_at_once(self.model, self.vectors.all), progress,
         )  # fmt: skip
         heads, tails = (self.entity_names.names(triples_K3[:, i].cpu()) for i in (0, 2))
@@ -275,9 +258,32 @@ class Predictor:
         triple_3 = self._ids([(head, relation, tail)])[0]
         return Pair(self.model, self.vectors.describe, triple_3, part, self.seed)
 
+    def rules(
+        self, relations: str | Iterable[str] | None = None, k: int = 5, *, facts: int = 32
+    ) -> Iterator[Rule]:
+        """For each relation (of those given, or all) the k paths that the model trusts most.
+
+        Judged by some facts of the relation, each looked at as if it were missing.
+        """
+        if self.model.bridge is None or self.model.link_head is None:
+            raise ConfigError("Rules need a link model with bridges: train with bridge=paths.")
+        check_k(k)
+        for found in learned_rules(
+            self.model, self.vectors.describe, self._wanted(relations), k=k, n_facts=facts,
+            seed=self.seed, whole_pairs=self.artifact.config.hold_out_pairs,
+        ):  # fmt: skip
+            yield from (rule.named(self.relation_names) for rule in found)
+
+    def _wanted(self, relations: str | Iterable[str] | None) -> list[int]:
+        """Ids of the relations given, or of all."""
+        if relations is None:
+            return list(range(len(self.relation_names)))
+        relations = [relations] if isinstance(relations, str) else relations
+        return sorted(set(self.relation_names.ids(relations).tolist()))
+
     def _named(self, steps: Iterable[tuple[int, int, int]]) -> list[Fact]:
-        names, relations = self.entity_names, self.relation_names
-        return [(names[h], relations[r], names[t]) for h, r, t in steps]
+        entities, relations = self.entity_names, self.relation_names
+        return [(entities[h], relations[r], entities[t]) for h, r, t in steps]
 
     # new facts
 
@@ -295,13 +301,8 @@ class Predictor:
         heads = [self.entity_names.add(fact[0]) for fact in facts]
         tails = [self.entity_names.add(fact[2]) for fact in facts]
         rows_N3 = torch.stack([torch.tensor(heads), relations, torch.tensor(tails)], 1)
-        rows_N3 = unique_triples(rows_N3)[0].to(self.graph.device)
-        n = len(self.entity_names)
-        apart = self.known is not self.graph
-        new_N3 = rows_N3[~holds(self.graph, rows_N3)]
-        self.graph = extend_graph(self.graph, new_N3, n)
-        known_N3 = rows_N3[~holds(self.known, rows_N3)] if apart else rows_N3[:0]
-        self.known = extend_graph(self.known, known_N3, n) if apart else self.graph
+        grown = grow(self.graph, self.known, rows_N3, len(self.entity_names))
+        self.graph, self.known, new_N3 = grown
         if len(new_N3):
             describe = self.vectors.describe.on(self.graph)
             if describe.store is not None:  # mined paths are fixed: they are mined again

@@ -13,7 +13,7 @@ from rich.text import Text
 from pathe.plots import shorten
 
 if TYPE_CHECKING:
-    from pathe.answers import Answer, Explanation, Judged, Missing, Neighbour
+    from pathe.answers import Answer, Explanation, Judged, Missing, Neighbour, Rule
     from pathe.schema import Coverage
 
 COLOURS = {"well suited": "green", "workable": "yellow", "poorly suited": "red"}
@@ -268,6 +268,21 @@ def missing(found: list[Missing]) -> Iterator[RenderableType]:
         names = (Text(plain(name)) for name in (row.head, row.relation, row.tail))
         table.add_row(str(row.rank), *names, percent(row.plausibility))
     yield _right(table, 0, 4)
+
+
+def rules(found: list[Rule]) -> Iterator[RenderableType]:
+    """What a model trusts, a table a relation."""
+    for relation in dict.fromkeys(rule.relation for rule in found):
+        yield Text(plain(relation), style="bold")
+        table = _right(
+            Table("path", "trust", "support", "connected", "confidence", box=None), 1, 2, 3, 4
+        )
+        for rule in found:
+            if rule.relation == relation:
+                counts = f"{rule.support:,}", f"{rule.connected:,}"
+                cells = percent(rule.trust), *counts, percent(rule.confidence)
+                table.add_row(Text(plain(rule.words())), *cells)
+        yield table
 
 
 def coverage(name: str, found: Coverage) -> Iterator[RenderableType]:

@@ -58,6 +58,21 @@ class Vectors:
             self._update(entities_B[self._stale[entities_B]].unique())
         return z_E[entities_B]
 
+    def flat(self, entities_U: Tensor | None = None) -> Tensor:
+        """One row of numbers an entity, for some that are asked about or for all."""
+        z = self.all if entities_U is None else self.current(entities_U)
+        return z.mean(1) if self.model.joint else z
+
+    @torch.no_grad()
+    def nearest(self, entity: int, k: int) -> tuple[Tensor, list[float]]:
+        """The k others whose vectors point most nearly the same way, and how nearly (cosine)."""
+        z_E = self.flat()
+        own_1D = self.flat(torch.tensor([entity], device=z_E.device)).to(z_E)
+        near_E = torch.nn.functional.cosine_similarity(z_E, own_1D)
+        near_E[entity] = float("-inf")
+        best = near_E.topk(min(k, len(near_E) - 1))
+        return best.indices.cpu(), best.values.tolist()
+
     def grow(self, describe: Describer, changed_U: Tensor) -> None:
         """Takes a larger graph; entities that changed are encoded at once, others if asked."""
         self.describe, n = describe, describe.graph.n_entities
