@@ -18,6 +18,7 @@ from rich.table import Table
 from torch import Tensor
 
 from pathe.attention import attend
+from pathe.batches import Batches
 from pathe.builder import build_describer, build_model
 from pathe.config import configure
 from pathe.datasets import KnowledgeGraph
@@ -25,7 +26,7 @@ from pathe.encoder import EncoderLayer
 from pathe.graph import build_graph
 from pathe.losses import ce
 from pathe.scores import relu_dot
-from pathe.training import Batches, PathELearner
+from pathe.training import PathELearner
 
 SEED = 0
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -19,9 +19,7 @@ from pathe.config import configure
 from pathe.errors import ConfigError, Interrupted, ModelError, PatheError, TrainingError
 from pathe.evaluation import evaluate
 from pathe.model import count_parameters
-from pathe.training import (
-    PathELearner,
-)
+from pathe.training import PathELearner
 
 
 def test_a_run_is_a_folder_and_its_model_gives_the_result_back(tmp_path):
@@ -71,6 +69,8 @@ class PressAt:
         (6, {"accumulate": 2}),
         (5, {"accumulate": 9}),
         (2, {"batch_size": 999}),
+        (6, {"schedule": "cosine", "accumulate": 2}),
+        (6, {"bridge": "paths", "bridge_dim": 4, "bridge_hops": 2}),
     ],
 )
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch, at, more):

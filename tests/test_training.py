@@ -10,15 +10,11 @@ import torch
 from graphs import knowledge_graph, no_gpu, toy
 from small import learner, train, weights
 
+from pathe.batches import Batches, distinct_exactly, distinct_padded
 from pathe.config import Config, configure, read_preset
 from pathe.errors import ConfigError
 from pathe.evaluation import evaluate_links, evaluate_relations
-from pathe.training import (
-    Batches,
-    check_fits,
-    distinct_exactly,
-    distinct_padded,
-)
+from pathe.training import check_fits, cosine
 
 
 def fetch(batches: Batches, n: int | None = None) -> list[list[int]]:
@@ -237,3 +233,23 @@ def test_a_step_that_cannot_fit_is_refused_before_it_starts(monkeypatch):
 def test_the_papers_presets_fit_a_gpu_of_24_gib(monkeypatch, preset, n_entities, n_triples):
     monkeypatch.setattr("pathe.training.free_memory", lambda device: 24 * 2**30)
     check_fits(read_preset(preset), n_entities, n_triples)
+
+
+def test_a_cosine_schedule_rises_and_falls(tmp_path):
+    rates = [cosine(step, 100) for step in range(101)]
+    assert rates[:2] == [0.5, 1.0]
+    assert rates[1:] == sorted(rates[1:], reverse=True)
+    assert rates[-1] == pytest.approx(0, abs=1e-9)
+    seen = []
+
+    class Spy(torch.optim.Adam):
+        def step(self, *args, **kwargs):
+            seen.append(self.param_groups[0]["lr"])
+            return super().step(*args, **kwargs)
+
+    real, torch.optim.Adam = torch.optim.Adam, Spy  # type: ignore[misc]
+    try:
+        train(toy(), tmp_path / "run", schedule="cosine", learning_rate=0.02, max_epochs=3)
+    finally:
+        torch.optim.Adam = real  # type: ignore[misc]
+    assert seen == pytest.approx([0.02 * cosine(step, len(seen)) for step in range(len(seen))])

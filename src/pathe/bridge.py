@@ -32,10 +32,14 @@ class Round(nn.Module):
         weights: Tensor = self.relations + self.mixed(mixed)
         return weights
 
-    def forward(self, x_AD: Tensor, start_AD: Tensor, arrived_AD: Tensor) -> Tensor:
-        """The states after this hop; what is nothing stays nothing."""
+    def forward(self, x_AD: Tensor, arrived_AD: Tensor) -> Tensor:
+        """The states after this hop; what is nothing stays nothing.
+
+        Hubs add up thousands of edges: what arrives keeps its direction and the logarithm of its
+        size.
+        """
         size_A1 = arrived_AD.square().mean(-1, keepdim=True).add(1e-12).sqrt()
-        arrived_AD = arrived_AD * (size_A1.log1p() / size_A1) + start_AD
+        arrived_AD = arrived_AD * (size_A1.log1p() / size_A1)
         return x_AD + F.relu(self.take(torch.cat([x_AD, arrived_AD], -1)))
 
 
@@ -56,8 +60,9 @@ class Evidence(nn.Module):
         self.first, self.asked = nn.Linear(dim, 2 * dim, bias=False), nn.Linear(dim, 2 * dim)
         self.second = nn.Linear(2 * dim, n_scores, bias=False)
 
-    def forward(self, x_AD: Tensor, asked_AD: Tensor) -> Tensor:
-        asked_AH = self.asked(asked_AD)
+    def forward(self, x_AD: Tensor, asked_BD: Tensor, questions_A: Tensor) -> Tensor:
+        """(A, n_scores) of rows that belong to questions."""
+        asked_AH = F.embedding(questions_A.long(), self.asked(asked_BD))
         found: Tensor = self.second(F.relu(self.first(x_AD) + asked_AH) - F.relu(asked_AH))
         return found
 
@@ -97,16 +102,14 @@ class Bridge(nn.Module):
             arrived_AD = propagate(x_AD, weights_BRD, edges, keep_M, reached, size)
             if traces is not None:
                 traces.append(Trace(x_AD, weights_BRD, arrived_AD))
-            x_AD = F.pad(x_AD, (0, 0, 0, size - len(x_AD)))
-            x_AD = hop(x_AD, F.pad(asked_BD, (0, 0, 0, size - len(asked_BD))), arrived_AD)
+            x_AD = hop(F.pad(x_AD, (0, 0, 0, size - len(x_AD))), arrived_AD)
         return reached, x_AD
 
     def links(self, edges: Edges, keep_M: Tensor, sources_B: Tensor, kinds_B: Tensor) -> Tensor:
         """(B, E): scores of all entities as answers; 0 where no path leads."""
         assert self.link_head is not None
         reached, x_AD = self.states(edges, keep_M, sources_B, kinds_B)
-        asked_AD = F.embedding(reached.questions_A.long(), self.asked(kinds_B))
-        scores_A = self.link_head(x_AD, asked_AD).squeeze(1)
+        scores_A = self.link_head(x_AD, self.asked(kinds_B), reached.questions_A).squeeze(1)
         b, n = reached.row_BE.shape
         places_A = reached.questions_A.long() * n + reached.entities_A
         scores_BE: Tensor = scores_A.new_zeros(b * n).index_put((places_A,), scores_A).view(b, n)
@@ -119,5 +122,6 @@ class Bridge(nn.Module):
         reached, x_AD = self.states(edges, keep_M, heads_B, kinds_B)
         rows_B = reached.row_BE.gather(1, tails_B[:, None])[:, 0].long()
         x_BD = x_AD[rows_B.clamp(min=0)] * (rows_B >= 0)[:, None]
-        scores_BR: Tensor = self.relation_head(x_BD, self.asked(kinds_B))
+        rows = torch.arange(len(heads_B), device=heads_B.device)
+        scores_BR: Tensor = self.relation_head(x_BD, self.asked(kinds_B), rows)
         return scores_BR

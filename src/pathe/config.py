@@ -64,6 +64,7 @@ class Config:
     batch_size: int = 1024  # positives a step
     accumulate: int = 1  # batches an optimiser step
     learning_rate: float = 1e-3  # of Adam
+    schedule: Literal["constant", "cosine"] = "constant"  # of the rate; cosine ends near 0
     clip: float = 1.0  # largest gradient norm; 0 for none
     max_epochs: int = 100  # training ends here at the latest
     patience: int = 10  # validations without a better MRR before stopping

@@ -77,7 +77,7 @@ class Connected:
         assert head is not None
         if row < 0:
             return reached, traces, torch.zeros((), device=device)
-        scores_1S = head(x_AD[row : row + 1], self.bridge.asked(kind_1))
+        scores_1S = head(x_AD[row : row + 1], self.bridge.asked(kind_1), torch.zeros_like(kind_1))
         return reached, traces, scores_1S[0, self.column]
 
     def paths(self, k: int) -> list[Connection]:

@@ -1,10 +1,11 @@
-"""Training: the Lightning module and the batches. Every draw is a hash of (seed, epoch, place)."""
+"""Training: the Lightning module. Every draw is a hash of (seed, epoch, place)."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import lightning.pytorch as pl
@@ -12,8 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pathe.batches import Batches, distinct_exactly, distinct_padded
 from pathe.bridging import bridge_links, bridge_relations
-from pathe.builder import BATCHES, STEP, VALIDATION, build_describer, derived_seed
+from pathe.builder import STEP, VALIDATION, build_describer, derived_seed
 from pathe.config import Config
 from pathe.encoder import N_POSITIONS
 from pathe.errors import ConfigError, TrainingError
@@ -72,70 +74,18 @@ def check_fits(config: Config, n_entities: int, n_triples: int) -> None:
         )
 
 
-def distinct_exactly(ids_N: Tensor) -> tuple[Tensor, Tensor]:
-    """(distinct ids, each one's row among them)."""
-    ids_U, rows_N = ids_N.unique(return_inverse=True)
-    return ids_U, rows_N
-
-
-def distinct_padded(ids_N: Tensor) -> tuple[Tensor, Tensor]:
-    """The same, filled up with id 0 to the length of ids_N, so that no GPU waits for a count."""
-    sorted_N, order_N = ids_N.sort()
-    is_first_N = torch.ones_like(sorted_N)
-    is_first_N[1:] = sorted_N[1:] != sorted_N[:-1]
-    row_N = is_first_N.cumsum(0) - 1
-    ids_U = torch.zeros_like(ids_N).scatter_(0, row_N, sorted_N)
-    return ids_U, torch.empty_like(row_N).scatter_(0, order_N, row_N)
+def cosine(step: int, total: int) -> float:
+    """The share of the learning rate at a step: up from 0 in the first 2 %, then down to 0."""
+    warm = max(total // 50, 1)
+    if step < warm:
+        return (step + 1) / warm
+    return (1 + math.cos(math.pi * min((step - warm) / max(total - warm, 1), 1))) / 2
 
 
 def pick_rows(table: Tensor, rows: Tensor) -> Tensor:
     """table[rows]; an embedding, as the backward pass of an index serialises repeated rows."""
     found = F.embedding(rows, table.flatten(1))
     return found.view(*rows.shape, *table.shape[1:])
-
-
-class Batches:
-    """Ids of training triples in batches, shuffled anew each epoch, with (epoch, place) of each.
-
-    A batch is cut into equal shares for `world` processes. What counts as done is what was trained
-    on (`finish`), not what was fetched: so a run resumes exactly, within an epoch and between two.
-    """
-
-    def __init__(
-        self,
-        n_triples: int,
-        batch_size: int,
-        seed: int,
-        rank: int = 0,
-        world: int = 1,
-        device: torch.device | str = "cpu",
-    ) -> None:
-        self.n_triples, self.batch_size, self.seed = n_triples, batch_size, seed
-        self.rank, self.world, self.device = rank, world, device
-        self.epoch, self.done = 0, 0
-
-    def __len__(self) -> int:
-        return -(-self.n_triples // self.batch_size)
-
-    def __iter__(self) -> Iterator[tuple[Tensor, int, int]]:
-        over = self.done >= len(self)
-        epoch, first = (self.epoch + 1, 0) if over else (self.epoch, self.done)
-        order = keyed(self.seed, BATCHES, epoch, torch.arange(self.n_triples)).argsort()
-        order = order.to(self.device)
-        for place in range(first, len(self)):
-            batch = order[place * self.batch_size :][: self.batch_size]
-            share = batch[self.rank :: self.world]
-            yield share if len(share) else batch[:1], epoch, place  # no process may sit it out
-
-    def finish(self, epoch: int, place: int) -> None:
-        """Remembers that this batch was trained on."""
-        self.epoch, self.done = epoch, place + 1
-
-    def state_dict(self) -> dict[str, int]:
-        return {"epoch": self.epoch, "done": self.done}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.epoch, self.done = state["epoch"], state["done"]
 
 
 class PathELearner(pl.LightningModule):
@@ -204,8 +154,17 @@ class PathELearner(pl.LightningModule):
     def val_dataloader(self) -> list[int]:
         return [0] if len(self.valid_M3) else []  # one step validates everything
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.Adam(self.model.parameters(), lr=self.config.learning_rate)
+    def configure_optimizers(self) -> Any:
+        adam = torch.optim.Adam(self.model.parameters(), lr=self.config.learning_rate)
+        if self.config.schedule == "constant":
+            return adam
+        n_batches = -(-len(self.train_M3) // self.config.batch_size)
+        total = self.config.max_epochs * -(-n_batches // self.config.accumulate)
+        schedule = torch.optim.lr_scheduler.LambdaLR(adam, partial(cosine, total=total))
+        return {
+            "optimizer": adam,
+            "lr_scheduler": {"scheduler": schedule, "interval": "step"},
+        }
 
     def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:
         return batch  # it is there
