@@ -21,9 +21,9 @@ ORDER = [
     "propagation_gpu", "propagation", "bridge", "scores_cpu", "scores_gpu", "scores", "encoder",
     "aggregators", "model", "losses", "negatives", "encoding", "bridging", "connections", "rules",
     "builder", "artifact", "hub", "ranking", "evaluation", "calibration", "evidence", "missing",
-    "vectors", "predict", "recorded", "batches", "training", "analysis", "plots", "callbacks",
-    "runs", "experiments", "report", "tuning", "tables", "show", "options", "commands_graph",
-    "commands_lab", "commands_model", "commands_use", "cli",
+    "vectors", "predict", "recorded", "batches", "training", "analysis", "plots", "plot_reasons",
+    "callbacks", "runs", "experiments", "report", "tuning", "tables", "show", "options",
+    "commands_graph", "commands_lab", "commands_model", "commands_use", "cli",
 ]  # fmt: skip
 
 

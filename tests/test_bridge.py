@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
+from command import pathe
 from graphs import DEVICES, knowledge_graph, sorted_triples, toy
 from small import learner, train
 from test_predict import artifact_of, predictor
@@ -308,3 +310,23 @@ def test_support_is_counted_over_distinct_pairs():
 def test_rules_need_bridges():
     with pytest.raises(ConfigError, match="bridge=paths"):
         list(predictor().rules())
+
+
+def test_the_commands(tmp_path):
+    kg = family()
+    train(kg, tmp_path / "run", **BRIDGE | {"max_epochs": 1, "hold_out_batch": True})
+    kg.save(tmp_path / "kg")
+    use = ("run", "--data", "kg", "--device", "cpu")
+    told = pathe("rules", *use, "--relation", "r1", "-k", 2, cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert "confidence" in told.stdout
+    found = json.loads(pathe("rules", *use, "--relation", "r1", "--json", cwd=tmp_path).stdout)
+    assert {"relation", "path", "trust", "support", "connected", "confidence"} == set(found[0])
+    asked = ("predict", *use, "--head", "e0000", "--relation", "r1", "--tail", "e0080")
+    told = pathe(*asked, "--explain", "--plot", "why.svg", cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert "between e0000" in told.stdout
+    assert "between" in (tmp_path / "why.svg").read_text()
+    told = pathe("rules", *use, "--relation", "nothing", cwd=tmp_path)
+    assert told.returncode == 2
+    assert "unknown relation 'nothing'" in told.stderr

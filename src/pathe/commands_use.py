@@ -111,7 +111,7 @@ def predict(
         wanted = facts if explain else facts[:1] if plot else []
         reasons = [p.explain(*fact, asked) for fact in wanted]
     if plot and reasons:
-        from pathe.plots import plot_evidence
+        from pathe.plot_reasons import plot_evidence
 
         plot_evidence(reasons[0], plot)
         tell(f"drawn to {plot}")

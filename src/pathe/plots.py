@@ -1,4 +1,4 @@
-"""Pictures of graphs and runs. matplotlib is imported only here, and only when drawing."""
+"""Pictures of graphs and runs; matplotlib is imported when drawing, here and in plot_reasons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from pathe.answers import Explanation, Fact, PathEvidence
 
 FORMATS = (".png", ".svg", ".pdf")
 BLUE, ORANGE, INK, PALE = "#2f6db3", "#e08a2e", "#333333", "#d9d9d9"
@@ -118,7 +117,7 @@ def plot_figure(path: Path, title: str, draw: Callable[[Axes], Any]) -> None:
         _style(axes)
         draw(axes)
         figure.suptitle(title, color=INK, fontsize=11)
-        _save(figure, path)
+        save_figure(figure, path)
 
 
 def draw_paths_per_triple(axes: Axes, found: dict[int, dict[str, dict[str, float]]]) -> None:
@@ -168,73 +167,16 @@ def _draw(path: Path, title: str, panels: Sequence[Callable[[Axes], Any]]) -> No
             _style(axes)
             draw(axes)
         figure.suptitle(title, color=INK, fontsize=13)
-        _save(figure, path)
+        save_figure(figure, path)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
     """The same bytes for the same picture, whole or not at all."""
     suffix = path.suffix.lower()
     metadata: Any = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
     with replacing(path) as aside, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a name the font can't show: a box
         figure.savefig(aside, format=suffix[1:], dpi=150, metadata=metadata)
-
-
-def plot_evidence(reason: Explanation, path: Path, n: int = 8) -> None:
-    """Draw the n paths that moved a score most, a row each, aligned at the entity they are of."""
-    path = Path(path)
-    check_picture(path)
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    shown = reason.shown(n)
-    figure = Figure(figsize=(12.5, 1.4 + 0.75 * max(len(shown), 1)), layout="constrained")
-    with rc_context({"text.parse_math": False, "svg.hashsalt": "pathe"}):
-        axes = figure.subplots()
-        axes.set_axis_off()
-        axes.set_xlim(-3.1, 2.6)
-        axes.set_ylim(len(shown) - 0.4, -0.6)
-        for row, (found, steps, remark) in enumerate(shown):
-            _path_row(axes, row, found, reason.focus(found), steps, remark)
-        title = " ".join(
-            shorten(name, 40) for name in (reason.head, f"-{reason.relation}->", reason.tail)
-        )
-        figure.suptitle(
-            f"{title}\nrank {reason.rank:,}, probability {reason.probability:.1%}; what the score "
-            "loses without each path",
-            color=INK, fontsize=11,
-        )  # fmt: skip
-        _save(figure, path)
-
-
-def _path_row(
-    axes: Axes, y: int, found: PathEvidence, focus: str, steps: list[Fact], remark: str
-) -> None:
-    """One path: entities in boxes, the entity that it is of in the middle, arrows between them."""
-    colour = BLUE if found.effect > 0 else ORANGE
-    axes.text(-3.05, y, f"{found.effect:+.3f}", color=colour, fontsize=11, va="center")
-    axes.text(-2.45, y, found.of, color=INK, fontsize=8, va="center", ha="center")
-    axes.text(-2.45, y + 0.25, remark.strip(" ()"), fontsize=6, va="center", ha="center")
-    names = [steps[0][0], *(tail for _, _, tail in steps)] if steps else [focus]
-    first = -names.index(focus)
-    for i, name in enumerate(names):
-        box = {"boxstyle": "round,pad=0.35", "fc": colour if name == focus else "white",
-               "ec": colour, "lw": 1.0}  # fmt: skip
-        ink = "white" if name == focus else INK
-        axes.text(
-            first + i, y, shorten(name, 22), ha="center", va="center", fontsize=8, color=ink,
-            bbox=box, zorder=3,
-        )  # fmt: skip
-    half = [0.05 + 0.0165 * len(shorten(name, 22)) for name in names]  # of a box's width
-    for i, (_, relation, _) in enumerate(steps):
-        axes.annotate(
-            "", (first + i + 1 - half[i + 1], y), (first + i + half[i], y), zorder=1,
-            arrowprops={"arrowstyle": "->", "color": PALE, "lw": 1.4},
-        )  # fmt: skip
-        axes.text(
-            first + i + 0.5, y - 0.27, shorten(relation, 26), ha="center", va="center", fontsize=7,
-            color=INK,
-        )  # fmt: skip
 
 
 def shorten(name: str, width: int = NAME_WIDTH) -> str:
