@@ -116,6 +116,21 @@ def test_a_step_does_not_see_the_edges_it_is_about(pairs):
         torch.testing.assert_close(ours, theirs)
 
 
+def test_questions_that_do_without_bridges_have_node_scores():
+    kg = toy()
+    made = learner(kg, **BRIDGE | {"bridge_dropout": 0.5, "negative_sampling": "all"})
+    triples = kg.train[:40].long()
+    nodes, wrong = torch.randn(40), torch.randn(40, kg.n_entities)
+    everyone = torch.arange(kg.n_entities)
+    torch.manual_seed(3)
+    own, others = made._bridged(nodes, wrong, triples, "tail", everyone, None)
+    bare = (others == wrong).all(1)
+    assert 8 < int(bare.sum()) < 32
+    assert torch.equal(own[bare], nodes[bare])
+    full = bridge_links(made.model, made.describe, wrong, triples[:, 0], triples[:, 1], "tail")
+    torch.testing.assert_close(others[~bare], full[~bare])
+
+
 def test_pairs_are_found_in_either_direction():
     triples = sorted_triples([(0, 0, 1), (1, 2, 0), (0, 1, 2), (3, 0, 3), (2, 1, 3)])
     found = by_pair(triples, 4)

@@ -49,6 +49,7 @@ class Config:
     bridge: Literal["none", "paths"] = "none"  # also see all paths between a pair, or don't
     bridge_dim: int = 32  # numbers that a path carries
     bridge_hops: int = 4  # edges of the longest path between a pair
+    bridge_dropout: float = 0.0  # share of training questions that do without bridges
     # objective
     loss: Literal["ce", "bce", "nssa"] = "ce"  # link loss
     label_smoothing: float = 0.0  # share of the target spread over the other answers
@@ -99,7 +100,7 @@ _AT_LEAST = {
     "patience": 1, "valid_negatives": 0, "validate_every": 1, "test_paths": 0, "devices": 1,
     "bridge_dim": 1, "bridge_hops": 1, "clip": 0, "min_delta": 0, "margin": 0, "temperature": 0,
 }  # fmt: skip
-_SHARES = ("context_dropout", "dropout", "label_smoothing", "link_weight")
+_SHARES = ("context_dropout", "dropout", "bridge_dropout", "label_smoothing", "link_weight")
 
 
 def configure(

@@ -271,8 +271,12 @@ class PathELearner(pl.LightningModule):
         fixed_B, true_B = triples_B3[:, [0, 2] if side == "tail" else [2, 0]].unbind(1)
         answers_BA = torch.cat([true_B[:, None], pick.expand(len(true_B), -1)], 1)
         scores_BA = torch.cat([positive_B[:, None], negative_BN], 1)
-        asked = fixed_B, triples_B3[:, 1], side, answers_BA, held_out_ids
-        scores_BA = bridge_links(self.model, self.describe, scores_BA, *asked)
+        # some do without, so that vectors alone learn to answer, too
+        drawn_B = torch.rand(len(true_B), device=true_B.device)
+        rows_K = (drawn_B >= self.config.bridge_dropout).nonzero().squeeze(1)
+        asked = fixed_B[rows_K], triples_B3[rows_K, 1], side, answers_BA[rows_K], held_out_ids
+        bridged_KA = bridge_links(self.model, self.describe, scores_BA[rows_K], *asked)
+        scores_BA = scores_BA.index_put((rows_K,), bridged_KA)
         return scores_BA[:, 0], scores_BA[:, 1:]
 
     def _held_out(self, ids_B: Tensor) -> Tensor | None:
