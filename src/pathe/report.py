@@ -230,24 +230,34 @@ def _missed(summaries: list[dict[str, Any]]) -> Iterator[str]:
 
 def _inductive(summaries: list[dict[str, Any]]) -> Iterator[str]:
     """Hits@10 among 50 negatives on unseen entities, a column a pair; then the full ranking."""
-    ours = {s["title"].split(",")[0]: s for s in summaries if s["table"] == "inductive"}
-    if not ours:
+    chosen = [s for s in summaries if s["table"] == "inductive"]
+    if not chosen:
         return
     yield "\n## Inductive link prediction\n"
     yield "Hits@10 among 50 negatives a side, entities that training never saw.\n"
     yield from _head(tuple(PAIRS))
     for name, values in INDUCTIVE.items():
         yield _line(name, *(_figure(value) for value in values))
+    for bridged, label in ((False, "PathE (ours)"), (True, "PathE (ours), with bridges")):
+        ours = {s["title"].split(",")[0]: s for s in chosen if _has_bridge(s) == bridged}
+        if ours:
+            yield from _inductive_rows(label, ours)
+    yield ""
+
+
+def _has_bridge(summary: dict[str, Any]) -> bool:
+    return str(summary["config"].get("bridge", "none")) != "none"
+
+
+def _inductive_rows(label: str, ours: dict[str, dict[str, Any]]) -> Iterator[str]:
     found = [judged(ours[pair])["hits_at_10"] if pair in ours else None for pair in PAIRS]
-    yield _line("**PathE (ours)**", *(_spread(f) if f else "-" for f in found))
-    for key, label in (("mrr", "ours, full ranking, MRR"), ("hits_at_10", "Hits@10")):
+    yield _line(f"**{label}**", *(_spread(f) if f else "-" for f in found))
+    for key, name in (("mrr", "its full ranking, MRR"), ("hits_at_10", "Hits@10")):
         full = [ours[pair]["inference"]["full"][key] if pair in ours else None for pair in PAIRS]
-        yield _line(label, *(_spread(f) if f else "-" for f in full))
+        yield _line(name, *(_spread(f) if f else "-" for f in full))
     sizes = [f"{ours[pair]['parameters']:,}" if pair in ours else "-" for pair in PAIRS]
     yield _line("parameters", *sizes)
-    files = [_link(ours[pair]) if pair in ours else "-" for pair in PAIRS]
-    yield _line("file", *files)
-    yield ""
+    yield _line("file", *(_link(ours[pair]) if pair in ours else "-" for pair in PAIRS))
 
 
 def _properties(found: list[dict[str, Any]]) -> Iterator[str]:
