@@ -80,10 +80,10 @@ def test_dropout_leaves_weights_out_and_keeps_their_mean():
     mask = paths(n=3)
     parts, asking = example(mask)
     torch.manual_seed(0)
-    draws = [attend_among_plain(*parts, asking, pack(mask), 0.3) for _ in range(2000)]
+    draws = [attend_among_plain(*parts, asking, pack(mask), 0.3) for _ in range(600)]
     exact = attend_among_plain(*parts, asking, pack(mask))
     assert not torch.equal(draws[0], draws[1])
-    torch.testing.assert_close(torch.stack(draws).mean(0), exact, atol=0.12, rtol=0)
+    torch.testing.assert_close(torch.stack(draws).mean(0), exact, atol=0.2, rtol=0)
 
 
 @no_gpu

@@ -23,14 +23,14 @@ def picks(result):
 
 def test_a_search_is_seeded_resumable_and_leaves_a_preset(tmp_path):
     kg = toy()
-    whole = tune(kg, SPACE, tmp_path / "whole", settings=SHORT, n_trials=7, seed=3)
+    whole = tune(kg, SPACE, tmp_path / "whole", settings=SHORT, n_trials=5, seed=3)
     said: list[str] = []
     tune(kg, SPACE, tmp_path / "parts", settings=SHORT, n_trials=3, seed=3)
-    parts = tune(kg, SPACE, tmp_path / "parts", settings=SHORT, n_trials=7, seed=3, say=said.append)
+    parts = tune(kg, SPACE, tmp_path / "parts", settings=SHORT, n_trials=5, seed=3, say=said.append)
     assert said[0] == "3 trials are done already"
     assert picks(parts) == picks(whole)
     assert [t["valid_mrr"] for t in parts["trials"]] == [t["valid_mrr"] for t in whole["trials"]]
-    other = tune(kg, SPACE, tmp_path / "other", settings=SHORT, n_trials=7, seed=4)
+    other = tune(kg, SPACE, tmp_path / "other", settings=SHORT, n_trials=5, seed=4)
     assert picks(other) != picks(whole)
     assert parts["default_valid_mrr"] == whole["default_valid_mrr"]
     complete = [t for t in whole["trials"] if t["state"] == "complete"]
@@ -42,7 +42,7 @@ def test_a_search_is_seeded_resumable_and_leaves_a_preset(tmp_path):
     assert (tmp_path / "whole" / "report.png").read_bytes()[:4] == b"\x89PNG"
     assert json.loads((tmp_path / "whole" / "result.json").read_text()) == whole
     with pytest.raises(ConfigError, match="another --out"):
-        tune(kg, SPACE, tmp_path / "whole", settings=SHORT, n_trials=7, seed=9)
+        tune(kg, SPACE, tmp_path / "whole", settings=SHORT, n_trials=5, seed=9)
 
 
 def test_settings_that_do_not_fit_are_told_and_count_as_trials(tmp_path):
