@@ -48,6 +48,8 @@ def test_a_result_says_where_it_comes_from_and_bars_that_it_missed_are_told(summ
     assert "/" not in summary["command"].split(" --")[0]
     for key in ("fingerprint", "protocol", "test_set", "config", "device", "seeds"):
         assert summary[key]
+    assert '"/' not in json.dumps(summary)  # no place of the machine that made it
+    assert " /" not in json.dumps(summary)
     experiment = read_experiment(summary["name"], ROOT / "experiments")
     expected = experiment.config(summary["seeds"][0]).as_dict()
     config = Config().as_dict() | summary["config"]  # settings that came later are off by default

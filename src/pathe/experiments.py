@@ -149,7 +149,8 @@ def reproduce(
 def summarise(experiment: Experiment, found: list[dict[str, Any]]) -> dict[str, Any]:
     """The mean and spread over seeds, and each seed's result without its long tables."""
     first = found[0]
-    short = [{k: v for k, v in r.items() if k not in ("per_relation", "config")} for r in found]
+    own = ("per_relation", "config", "command")  # a run's command may name places of its machine
+    short = [{k: v for k, v in r.items() if k not in own} for r in found]
     return {
         "name": experiment.name,
         "title": experiment.title,
