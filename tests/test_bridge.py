@@ -13,6 +13,7 @@ from graphs import DEVICES, knowledge_graph, sorted_triples, toy
 from small import learner, train
 from test_predict import artifact_of, predictor
 
+from pathe import evaluation
 from pathe.artifact import load_model
 from pathe.bridge import Bridge, Round
 from pathe.bridging import bridge_links, bridge_relations
@@ -281,6 +282,8 @@ def test_an_explanation_names_the_paths_between():
     reason = p.explain("e0000", "r0", "e0003")
     [bridge] = reason.bridges
     assert bridge.effect == pytest.approx(reason.bridged)
+    whole = p.score_without("e0000", "r0", "e0003", reason.paths)
+    assert reason.alone == pytest.approx(whole - reason.bridged, abs=1e-5)  # no path of any kind
     words = "e0000 -r0-> e0001 <-r1- e0002 -r2-> e0003"
     assert f"{bridge.effect:+.3f} between: {words}" in reason.words()
     assert reason.as_dict()["bridges"][0]["effect"] == bridge.effect
@@ -320,6 +323,22 @@ def test_support_is_counted_over_distinct_pairs():
     assert count(edges, (0, 0), 2) == (0, 2)  # (3, 1), (3, 2)
     assert count(edges, (0, 3 + 0), 2) == (0, 0)  # there and back again counts for nothing
     assert count(edges, (3 + 2,), 0) == (1, 1)  # (3, 0) against the arrow
+
+
+def test_questions_are_few_at_once_where_bridges_take_memory(monkeypatch):
+    """The same answers, however little memory there is."""
+    kg = toy()
+    p = predictor(kg, **BRIDGE)
+    pairs = [(kg.entities[h], None, kg.entities[t]) for h, _, t in kg.test[:6].tolist()]
+    whole = [[a.score for a in found] for found in p.answer(pairs)]
+    sizes, real = [], p.model.bridge.pairs
+    p.model.bridge.pairs = lambda *parts: sizes.append(len(parts[2])) or real(*parts)
+    monkeypatch.setattr(evaluation, "memory_budget", lambda device: 1)
+    again = [[a.score for a in found] for found in p.answer(pairs)]
+    assert sizes == [1] * 6
+    assert [len(row) for row in again] == [len(row) for row in whole]
+    for ours, theirs in zip(again, whole, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-5)
 
 
 def test_rules_need_bridges():

@@ -235,7 +235,7 @@ def test_the_papers_presets_fit_a_gpu_of_24_gib(monkeypatch, preset, n_entities,
     check_fits(read_preset(preset), n_entities, n_triples)
 
 
-def test_a_cosine_schedule_rises_and_falls(tmp_path):
+def test_a_cosine_schedule_rises_and_falls(tmp_path, monkeypatch):
     rates = [cosine(step, 100) for step in range(101)]
     assert rates[:2] == [0.5, 1.0]
     assert rates[1:] == sorted(rates[1:], reverse=True)
@@ -247,9 +247,13 @@ def test_a_cosine_schedule_rises_and_falls(tmp_path):
             seen.append(self.param_groups[0]["lr"])
             return super().step(*args, **kwargs)
 
-    real, torch.optim.Adam = torch.optim.Adam, Spy  # type: ignore[misc]
-    try:
-        train(toy(), tmp_path / "run", schedule="cosine", learning_rate=0.02, max_epochs=3)
-    finally:
-        torch.optim.Adam = real  # type: ignore[misc]
+    monkeypatch.setattr(torch.optim, "Adam", Spy)
+    train(toy(), tmp_path / "run", schedule="cosine", learning_rate=0.02, max_epochs=3)
     assert seen == pytest.approx([0.02 * cosine(step, len(seen)) for step in range(len(seen))])
+
+
+def test_bridges_that_cannot_fit_are_refused_before_the_work():
+    settings = {"bridge": "paths", "batch_size": 65_536, "accelerator": "cpu"}
+    with pytest.raises(ConfigError, match="Bridges take most where batch_size is large"):
+        check_fits(configure(settings=settings), 1_000_000, 40_000_000)
+    check_fits(configure(settings=settings | {"batch_size": 16}), 1_000, 4_000)

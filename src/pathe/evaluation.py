@@ -270,7 +270,7 @@ def rank_sampled(
 ) -> Ranks:
     """Ranks each triple's head or tail among its own negatives; entities are rows of z_U."""
     answers_U = model.candidates(z_U, side)
-    chunk = _chunk(model, describe, 1024)
+    chunk = questions_at_once(model, describe, 1024)
     found = []
     for part, negatives, mask in zip(
         rows_M3.split(chunk), negatives_MN.split(chunk), mask_MN.split(chunk), strict=True
@@ -286,8 +286,8 @@ def rank_sampled(
     return join(found)
 
 
-def _chunk(model: PathE, describe: Describer, most: int) -> int:
-    """Questions at once: fewer where bridges take memory."""
+def questions_at_once(model: PathE, describe: Describer, most: int) -> int:
+    """How many questions with few answers to look at together: fewer where bridges take memory."""
     each = bridge_bytes(model, describe.graph.n_entities)
     return max(min(most, memory_budget(describe.graph.device) // each), 1) if each else most
 
@@ -302,7 +302,7 @@ def rank_relations(
     describe: Describer,
 ) -> Ranks:
     """Ranks each triple's relation among all; pairs_M2 are its (head, tail) as rows of z_U."""
-    chunk = _chunk(model, describe, 4096)
+    chunk = questions_at_once(model, describe, 4096)
     found = []
     for part, pairs in zip(triples_M3.split(chunk), pairs_M2.split(chunk), strict=True):
         heads, relations, tails = part.unbind(1)

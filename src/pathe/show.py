@@ -272,6 +272,8 @@ def missing(found: list[Missing]) -> Iterator[RenderableType]:
 
 def rules(found: list[Rule]) -> Iterator[RenderableType]:
     """What a model trusts, a table a relation."""
+    if not found:
+        yield "none found: no path between two entities spoke for a fact that was looked at"
     for relation in dict.fromkeys(rule.relation for rule in found):
         yield Text(plain(relation), style="bold")
         table = _right(

@@ -63,6 +63,10 @@ def check_fits(config: Config, n_entities: int, n_triples: int) -> None:
     elif config.negative_sampling == "each":
         per_pair += 3 * config.dim
     n_bytes = 4 * (n_paths * per_path + n_pairs * per_pair)
+    if config.bridge == "paths":  # states of what is reached, by the mean degree; hubs reach more
+        reached = min(n_entities, (1 + 2 * n_triples / n_entities) ** config.bridge_hops)
+        questions = 2 * batch * (1 - config.bridge_dropout)
+        n_bytes += 4 * questions * reached * 8 * config.bridge_dim * (config.bridge_hops + 1)
     device = pick_device(config.accelerator)
     free = free_memory(device)
     if n_bytes > free:
@@ -71,6 +75,7 @@ def check_fits(config: Config, n_entities: int, n_triples: int) -> None:
             f"{n_bytes / 2**30:.1f} GiB; {free / 2**30:.1f} GiB are free. Lower batch_size "
             f"({config.batch_size}), n_paths ({config.n_paths}), max_hops ({config.max_hops}) or "
             "negatives, or set negative_sampling=shared."
+            + (" Bridges take most where batch_size is large." if config.bridge == "paths" else "")
         )
 
 
