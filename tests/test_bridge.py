@@ -111,25 +111,49 @@ def test_a_step_does_not_see_the_edges_it_is_about(pairs):
     describe = build_describer(whole.config, less, whole.config.n_paths)
     none = torch.zeros(3, kg.n_entities)
     h, r, t = kg.train[ids].long().unbind(1)
+    ours = whole._bridges(kg.train[ids].long(), held)
     for side, fixed in (("tail", h), ("head", t)):
-        ours = bridge_links(whole.model, whole.describe, none, fixed, r, side, None, held)
         theirs = bridge_links(whole.model, describe, none, fixed, r, side)
-        torch.testing.assert_close(ours, theirs)
+        torch.testing.assert_close(ours[side], theirs)
 
 
 def test_questions_that_do_without_bridges_have_node_scores():
     kg = toy()
     made = learner(kg, **BRIDGE | {"bridge_dropout": 0.5, "negative_sampling": "all"})
     triples = kg.train[:40].long()
-    nodes, wrong = torch.randn(40), torch.randn(40, kg.n_entities)
-    everyone = torch.arange(kg.n_entities)
+    none = torch.zeros(40, kg.n_entities)
     torch.manual_seed(3)
-    own, others = made._bridged(nodes, wrong, triples, "tail", everyone, None)
-    bare = (others == wrong).all(1)
-    assert 8 < int(bare.sum()) < 32
-    assert torch.equal(own[bare], nodes[bare])
-    full = bridge_links(made.model, made.describe, wrong, triples[:, 0], triples[:, 1], "tail")
-    torch.testing.assert_close(others[~bare], full[~bare])
+    found = made._bridges(triples, None)
+    for side, column in (("tail", 0), ("head", 2)):
+        bare = ~found[side].any(1)
+        assert 8 < int(bare.sum()) < 32
+        asked = triples[:, column], triples[:, 1], side
+        full = bridge_links(made.model, made.describe, none, *asked)
+        torch.testing.assert_close(found[side][~bare], full[~bare])
+
+
+@pytest.mark.parametrize("sampling", ["each", "shared", "all"])
+def test_a_loss_adds_each_answer_its_own_bridges(sampling, monkeypatch):
+    """Planted: 100 e + 1 at tail e, 100 e + 2 at head e."""
+    kg = toy()
+    made = learner(kg, **BRIDGE | {"negative_sampling": sampling, "negatives": kg.n_entities})
+    ids, seen = torch.tensor([1, 4, 9]), []
+    monkeypatch.setattr(
+        "pathe.training.link_loss",
+        lambda name, right, wrong, mask, **more: seen.append((right, wrong)) or right.sum(),
+    )
+    planted = (100.0 * torch.arange(kg.n_entities)).expand(3, -1)
+    for there in (0.0, 1.0):
+        sides = {"tail": there * (planted + 1), "head": there * (planted + 2)}
+        monkeypatch.setattr(made, "_bridges", lambda *_, sides=sides: sides)
+        torch.manual_seed(0)
+        made._loss(ids, torch.tensor(5))
+    picks = made._answers(kg.train[ids].long(), torch.tensor(5))
+    for i, (side, column) in enumerate((("tail", 2), ("head", 0))):
+        right, wrong = (after - before for before, after in zip(seen[i], seen[2 + i], strict=True))
+        torch.testing.assert_close(right, 100.0 * kg.train[ids, column] + 1 + i, atol=0.1, rtol=0)
+        expected = (100.0 * picks[side][0] + 1 + i).expand_as(wrong)
+        torch.testing.assert_close(wrong, expected, atol=0.1, rtol=0)
 
 
 def test_pairs_are_found_in_either_direction():

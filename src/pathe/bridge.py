@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pathe.propagation import Edges, Reach, propagate, reach
+from pathe.states import answer_scores, evidence, settle
 
 
 class Round(nn.Module):
@@ -32,15 +33,9 @@ class Round(nn.Module):
         weights: Tensor = self.relations + self.mixed(mixed)
         return weights
 
-    def forward(self, x_AD: Tensor, arrived_AD: Tensor) -> Tensor:
-        """The states after this hop; what is nothing stays nothing.
-
-        Hubs add up thousands of edges: what arrives keeps its direction and the logarithm of its
-        size.
-        """
-        size_A1 = arrived_AD.square().mean(-1, keepdim=True).add(1e-12).sqrt()
-        arrived_AD = arrived_AD * (size_A1.log1p() / size_A1)
-        return x_AD + F.relu(self.take(torch.cat([x_AD, arrived_AD], -1)))
+    def forward(self, x_AD: Tensor, arrived_OD: Tensor) -> Tensor:
+        """The states after this hop; what is nothing stays nothing."""
+        return settle(x_AD, arrived_OD, self.take.weight)
 
 
 @dataclass(frozen=True)
@@ -63,8 +58,12 @@ class Evidence(nn.Module):
     def forward(self, x_AD: Tensor, asked_BD: Tensor, questions_A: Tensor) -> Tensor:
         """(A, n_scores) of rows that belong to questions."""
         asked_AH = F.embedding(questions_A.long(), self.asked(asked_BD))
-        found: Tensor = self.second(F.relu(self.first(x_AD) + asked_AH) - F.relu(asked_AH))
-        return found
+        return evidence(x_AD, asked_AH, self.first.weight, self.second.weight)
+
+    def answers(self, x_AD: Tensor, asked_BD: Tensor, reached: Reach) -> Tensor:
+        """(B, E): the one score of every entity, 0 where nothing arrived."""
+        layers = self.first.weight, self.second.weight
+        return answer_scores(x_AD, self.asked(asked_BD), *layers, reached)
 
 
 class Bridge(nn.Module):
@@ -102,18 +101,14 @@ class Bridge(nn.Module):
             arrived_AD = propagate(x_AD, weights_BRD, edges, keep_M, reached, size)
             if traces is not None:
                 traces.append(Trace(x_AD, weights_BRD, arrived_AD))
-            x_AD = hop(F.pad(x_AD, (0, 0, 0, size - len(x_AD))), arrived_AD)
+            x_AD = hop(x_AD, arrived_AD)
         return reached, x_AD
 
     def links(self, edges: Edges, keep_M: Tensor, sources_B: Tensor, kinds_B: Tensor) -> Tensor:
         """(B, E): scores of all entities as answers; 0 where no path leads."""
         assert self.link_head is not None
         reached, x_AD = self.states(edges, keep_M, sources_B, kinds_B)
-        scores_A = self.link_head(x_AD, self.asked(kinds_B), reached.questions_A).squeeze(1)
-        b, n = reached.row_BE.shape
-        places_A = reached.questions_A.long() * n + reached.entities_A
-        scores_BE: Tensor = scores_A.new_zeros(b * n).index_put((places_A,), scores_A).view(b, n)
-        return scores_BE
+        return self.link_head.answers(x_AD, self.asked(kinds_B), reached)
 
     def pairs(self, edges: Edges, keep_M: Tensor, heads_B: Tensor, tails_B: Tensor) -> Tensor:
         """(B, R): scores of all relations between heads and tails; 0 where no path leads."""

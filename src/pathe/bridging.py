@@ -18,7 +18,6 @@ def bridge_links(
     relations_B: Tensor,
     side: Side,
     answers_BN: Tensor | None = None,
-    held_out_ids: Tensor | None = None,
 ) -> Tensor:
     """Scores of all entities (B, E), or of the answers given (B, N), as answers on `side`.
 
@@ -30,7 +29,7 @@ def bridge_links(
     kinds_B = relations_B if side == "tail" else relations_B + model.n_relations
     codes_U, rows_B = (fixed_B * 2 * model.n_relations + kinds_B).unique(return_inverse=True)
     sources_U, kinds_U = codes_U // (2 * model.n_relations), codes_U % (2 * model.n_relations)
-    keep_M = describe.edges.without(held_out_ids)
+    keep_M = describe.edges.without()
     found_UE = model.bridge.links(describe.edges, keep_M, sources_U, kinds_U)
     if answers_BN is None:
         return scores + found_UE[rows_B]

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pathe.batches import Batches, distinct_exactly, distinct_padded
-from pathe.bridging import bridge_links, bridge_relations
+from pathe.bridging import bridge_relations
 from pathe.builder import STEP, VALIDATION, build_describer, derived_seed
 from pathe.config import Config
 from pathe.encoder import N_POSITIONS
@@ -237,6 +237,7 @@ class PathELearner(pl.LightningModule):
         if asks:
             positive_B = self.model.link_scores(heads, relations_B, tails)
             total = torch.zeros_like(positive_B[0])
+            bridges = self._bridges(triples_B3, held_out_ids) if self.model.bridge else {}
             for (side, (pick, mask_BN)), row in zip(asks.items(), rows[2:], strict=True):
                 fixed = heads if side == "tail" else tails
                 # one set for the whole batch, or each triple's own
@@ -244,12 +245,18 @@ class PathELearner(pl.LightningModule):
                 if config.negative_sampling != "all":
                     answers = pick_rows(answers, row.view_as(pick))
                 negative_BN = self.model.candidate_scores(fixed, relations_B, answers, side)
-                scores = positive_B.float(), negative_BN.float()
-                if self.model.bridge:
-                    scores = self._bridged(*scores, triples_B3, side, pick, held_out_ids)
+                right_B, wrong_BN = positive_B.float(), negative_BN.float()
+                if bridges:
+                    true_B1 = triples_B3[:, [2] if side == "tail" else [0]]
+                    right_B = right_B + bridges[side].gather(1, true_B1)[:, 0]
+                    added_BN = bridges[side]
+                    if config.negative_sampling != "all":
+                        added_BN = added_BN.gather(1, pick.expand(len(added_BN), -1))
+                    wrong_BN = wrong_BN + added_BN
                 total = total + link_loss(
                     config.loss,
-                    *scores,
+                    right_B,
+                    wrong_BN,
                     mask_BN,
                     label_smoothing=config.label_smoothing,
                     margin=config.margin,
@@ -268,21 +275,20 @@ class PathELearner(pl.LightningModule):
             )
         return found
 
-    def _bridged(
-        self, positive_B: Tensor, negative_BN: Tensor, triples_B3: Tensor, side: Side,
-        pick: Tensor, held_out_ids: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """The scores with what bridges add to right and wrong answers."""
-        fixed_B, true_B = triples_B3[:, [0, 2] if side == "tail" else [2, 0]].unbind(1)
-        answers_BA = torch.cat([true_B[:, None], pick.expand(len(true_B), -1)], 1)
-        scores_BA = torch.cat([positive_B[:, None], negative_BN], 1)
+    def _bridges(self, triples_B3: Tensor, held_out_ids: Tensor | None) -> dict[Side, Tensor]:
+        """For each side what bridges add to every entity as an answer (B x E): both at once."""
+        bridge, edges, b = self.model.bridge, self.describe.edges, len(triples_B3)
+        assert bridge is not None
+        assert edges is not None
+        sources_Q = triples_B3[:, [0, 2]].T.flatten()
+        kinds_Q = torch.cat([triples_B3[:, 1], triples_B3[:, 1] + self.graph.n_relations])
         # some do without, so that vectors alone learn to answer, too
-        drawn_B = torch.rand(len(true_B), device=true_B.device)
-        rows_K = (drawn_B >= self.config.bridge_dropout).nonzero().squeeze(1)
-        asked = fixed_B[rows_K], triples_B3[rows_K, 1], side, answers_BA[rows_K], held_out_ids
-        bridged_KA = bridge_links(self.model, self.describe, scores_BA[rows_K], *asked)
-        scores_BA = scores_BA.index_put((rows_K,), bridged_KA)
-        return scores_BA[:, 0], scores_BA[:, 1:]
+        drawn_Q = torch.rand(2 * b, device=self.device)
+        rows_K = (drawn_Q >= self.config.bridge_dropout).nonzero().squeeze(1)
+        keep_M = edges.without(held_out_ids)
+        found_KE = bridge.links(edges, keep_M, sources_Q[rows_K], kinds_Q[rows_K])
+        found_QE = found_KE.new_zeros(2 * b, found_KE.shape[1]).index_put((rows_K,), found_KE)
+        return dict(zip(SIDES, found_QE.split(b), strict=True))
 
     def _held_out(self, ids_B: Tensor) -> Tensor | None:
         """The training triples that this step must not read."""

@@ -1,0 +1,188 @@
+"""The GPU twin of `states` in Triton: rows are read once, sums over rows go by program.
+
+Backward, what went before is computed again instead of kept. No atomic sums: the same bits every
+time.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+ROWS = 64  # at a time
+PROGRAMS = 1024  # that share the rows where sums over all rows are needed
+PARTS = 8  # of a question's entities, likewise
+
+
+@triton.jit
+def _size(a, D: tl.constexpr):
+    """Sizes of rows, and what keeps the logarithm of it: log1p(size) / size, exact near 0."""
+    size = tl.sqrt(tl.sum(a * a, 1) / D + 1e-12)
+    more = 1.0 + size
+    return size, tl.where(more == 1.0, 1.0, tl.log(more) / tl.where(more == 1.0, 1.0, more - 1.0))
+
+
+@triton.jit
+def _settle(x, arrived, take, out, n_before, n_rows, D: tl.constexpr, ROWS: tl.constexpr):
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    d, o = tl.arange(0, D), tl.arange(0, D)
+    at = rows[:, None] * D + d
+    here = (rows < n_rows)[:, None]
+    x_d = tl.load(x + at, mask=(rows < n_before)[:, None], other=0.0)
+    a_d = tl.load(arrived + at, mask=here, other=0.0)
+    _, share = _size(a_d, D)
+    from_x = tl.load(take + o[None, :] * 2 * D + d[:, None])
+    from_a = tl.load(take + o[None, :] * 2 * D + D + d[:, None])
+    taken = tl.dot(x_d, from_x, input_precision="tf32x3")
+    taken += tl.dot(a_d * share[:, None], from_a, input_precision="tf32x3")
+    tl.store(out + at, x_d + tl.maximum(taken, 0.0), mask=here)
+
+
+@triton.jit
+def _settle_backward(
+    x, arrived, take, grad, grad_x, grad_a, sums, n_before, n_rows, n_programs,
+    D: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    d, o = tl.arange(0, D), tl.arange(0, D)
+    from_x = tl.load(take + o[None, :] * 2 * D + d[:, None])
+    from_a = tl.load(take + o[None, :] * 2 * D + D + d[:, None])
+    to_x = tl.load(take + o[:, None] * 2 * D + d[None, :])
+    to_a = tl.load(take + o[:, None] * 2 * D + D + d[None, :])
+    sum_x = tl.zeros([D, D], tl.float32)
+    sum_a = tl.zeros([D, D], tl.float32)
+    block = tl.program_id(0).to(tl.int64)
+    while block * ROWS < n_rows:
+        rows = block * ROWS + tl.arange(0, ROWS)
+        at = rows[:, None] * D + d
+        here, before = (rows < n_rows)[:, None], (rows < n_before)[:, None]
+        x_d = tl.load(x + at, mask=before, other=0.0)
+        a_d = tl.load(arrived + at, mask=here, other=0.0)
+        g_o = tl.load(grad + at, mask=here, other=0.0)
+        size, share = _size(a_d, D)
+        y_d = a_d * share[:, None]
+        taken = tl.dot(x_d, from_x, input_precision="tf32x3")
+        taken += tl.dot(y_d, from_a, input_precision="tf32x3")
+        g_taken = tl.where(taken > 0.0, g_o, 0.0)
+        g_y = tl.dot(g_taken, to_a, input_precision="tf32x3")
+        bent = tl.sum(g_y * a_d, 1) * (1.0 / (1.0 + size) - share) / (size * size * D)
+        tl.store(grad_a + at, g_y * share[:, None] + a_d * bent[:, None], mask=here)
+        g_x = g_o + tl.dot(g_taken, to_x, input_precision="tf32x3")
+        tl.store(grad_x + at, g_x, mask=before)
+        sum_x += tl.dot(tl.trans(g_taken), x_d, input_precision="tf32x3")
+        sum_a += tl.dot(tl.trans(g_taken), y_d, input_precision="tf32x3")
+        block += n_programs
+    out = sums + tl.program_id(0) * 2 * D * D + o[:, None] * 2 * D + d[None, :]
+    tl.store(out, sum_x)
+    tl.store(out + D, sum_a)
+
+
+@triton.jit
+def _answer_scores(
+    x, asked, first, second, row, out, n_entities,
+    D: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr,
+):  # fmt: skip
+    b = tl.program_id(1).to(tl.int64)
+    e = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    d, h = tl.arange(0, D), tl.arange(0, H)
+    here = e < n_entities
+    rows = tl.load(row + b * n_entities + e, mask=here, other=-1)
+    real = (rows >= 0)[:, None]
+    x_d = tl.load(x + rows.to(tl.int64)[:, None] * D + d, mask=real, other=0.0)
+    first_dh = tl.load(first + h[None, :] * D + d[:, None])
+    asked_h = tl.load(asked + b * H + h)[None, :]
+    hidden = tl.dot(x_d, first_dh, input_precision="tf32x3") + asked_h
+    hidden = tl.maximum(hidden, 0.0) - tl.maximum(asked_h, 0.0)
+    scores = tl.sum(hidden * tl.load(second + h)[None, :], 1)
+    tl.store(out + b * n_entities + e, scores, mask=here)
+
+
+@triton.jit
+def _answer_scores_backward(
+    x, asked, first, second, row, grad, grad_x, sum_first, sum_second, sum_asked, n_entities,
+    D: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    b = tl.program_id(1).to(tl.int64)
+    d, h = tl.arange(0, D), tl.arange(0, H)
+    first_dh = tl.load(first + h[None, :] * D + d[:, None])
+    first_hd = tl.load(first + h[:, None] * D + d[None, :])
+    asked_h, second_h = tl.load(asked + b * H + h)[None, :], tl.load(second + h)[None, :]
+    g_first = tl.zeros([H, D], tl.float32)
+    g_second = tl.zeros([H], tl.float32)
+    g_asked = tl.zeros([H], tl.float32)
+    start = tl.program_id(0) * ROWS
+    while start < n_entities:
+        e = start + tl.arange(0, ROWS)
+        here = e < n_entities
+        rows = tl.load(row + b * n_entities + e, mask=here, other=-1)
+        here = here & (rows >= 0)
+        g = tl.load(grad + b * n_entities + e, mask=here, other=0.0)[:, None]
+        at = rows.to(tl.int64)[:, None] * D + d
+        x_d = tl.load(x + at, mask=here[:, None], other=0.0)
+        hidden = tl.dot(x_d, first_dh, input_precision="tf32x3") + asked_h
+        g_hidden = tl.where(hidden > 0.0, g * second_h, 0.0)
+        g_x = tl.dot(g_hidden, first_hd, input_precision="tf32x3")
+        tl.store(grad_x + at, g_x, mask=here[:, None])
+        g_first += tl.dot(tl.trans(g_hidden), x_d, input_precision="tf32x3")
+        g_second += tl.sum(g * (tl.maximum(hidden, 0.0) - tl.maximum(asked_h, 0.0)), 0)
+        g_asked += tl.sum(g_hidden - tl.where(asked_h > 0.0, g * second_h, 0.0), 0)
+        start += ROWS * PARTS
+    part = b * PARTS + tl.program_id(0)
+    tl.store(sum_first + part * H * D + h[:, None] * D + d[None, :], g_first)
+    tl.store(sum_second + part * H + h, g_second)
+    tl.store(sum_asked + part * H + h, g_asked)
+
+
+def settle(x_AD: Tensor, arrived_OD: Tensor, take_DK: Tensor) -> Tensor:
+    """The states after a hop."""
+    out_OD = arrived_OD.new_empty(arrived_OD.shape)
+    n, d = arrived_OD.shape
+    if n:
+        sizes = {"n_before": len(x_AD), "n_rows": n, "D": d, "ROWS": ROWS}
+        _settle[(triton.cdiv(n, ROWS),)](x_AD, arrived_OD, take_DK, out_OD, **sizes)
+    return out_OD
+
+
+def settle_backward(
+    x_AD: Tensor, arrived_OD: Tensor, take_DK: Tensor, grad_OD: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of states, of what arrived and of the weights."""
+    n, d = arrived_OD.shape
+    n_programs = max(min(PROGRAMS, triton.cdiv(n, ROWS)), 1)
+    grad_x, grad_a = x_AD.new_empty(x_AD.shape), arrived_OD.new_empty(arrived_OD.shape)
+    sums = x_AD.new_empty(n_programs, d, 2 * d)
+    _settle_backward[(n_programs,)](
+        x_AD, arrived_OD, take_DK, grad_OD, grad_x, grad_a, sums, len(x_AD), n, n_programs,
+        D=d, ROWS=ROWS,
+    )  # fmt: skip
+    return grad_x, grad_a, sums.sum(0)
+
+
+def answer_scores(
+    x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, row_BE: Tensor
+) -> Tensor:
+    """What states say for each entity as an answer."""
+    b, n = row_BE.shape
+    out_BE = x_AD.new_empty(b, n)
+    if b and n:
+        sizes = {"D": x_AD.shape[1], "H": asked_BH.shape[1], "ROWS": ROWS}
+        parts = x_AD, asked_BH, first_HD, second_1H, row_BE, out_BE, n
+        _answer_scores[(triton.cdiv(n, ROWS), b)](*parts, **sizes)
+    return out_BE
+
+
+def answer_scores_backward(
+    x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, row_BE: Tensor,
+    grad_BE: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradients of states, of what is asked and of both layers."""
+    (b, n), d, h = row_BE.shape, x_AD.shape[1], asked_BH.shape[1]
+    grad_x = x_AD.new_empty(x_AD.shape)
+    first, second = x_AD.new_empty(b, PARTS, h, d), x_AD.new_empty(b, PARTS, h)
+    asked = x_AD.new_empty(b, PARTS, h)
+    if b and n:
+        _answer_scores_backward[(PARTS, b)](
+            x_AD, asked_BH, first_HD, second_1H, row_BE, grad_BE, grad_x, first, second, asked, n,
+            D=d, H=h, ROWS=ROWS, PARTS=PARTS,
+        )  # fmt: skip
+    return grad_x, asked.sum(1), first.sum((0, 1)), second.sum((0, 1))[None]
