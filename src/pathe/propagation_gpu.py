@@ -1,7 +1,7 @@
 """The GPU twin of `propagation` in Triton: a program gathers the edges of one row.
 
 Rows of one question lie side by side, so their states stay in the cache while they are read. No
-atomic sums: the same bits every time.
+atomic sums: the same bits every time. Numbers that change from step to step aren't compiled in.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 QUESTIONS = 4  # handled by a program that sums a relation's edges
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows"])
 def _spread(
     x, weights, row, questions, entities, offsets, neighbours, relations, keep, out,
     n_rows, n_entities, n_kinds, D: tl.constexpr, BD: tl.constexpr, CHUNK: tl.constexpr,
@@ -44,7 +44,7 @@ def _spread(
     tl.store(out + a * D + d, total, mask=d < D)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_rows", "n_grads", "n_questions"])
 def _chunk_sums(
     x, grad, row, owners, neighbours, order, starts, keep, out,
     n_rows, n_grads, n_entities, n_chunks, n_questions,

@@ -23,7 +23,7 @@ def _size(a, D: tl.constexpr):
     return size, tl.where(more == 1.0, 1.0, tl.log(more) / tl.where(more == 1.0, 1.0, more - 1.0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_before", "n_rows"])
 def _settle(x, arrived, take, out, n_before, n_rows, D: tl.constexpr, ROWS: tl.constexpr):
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     d, o = tl.arange(0, D), tl.arange(0, D)
@@ -39,7 +39,7 @@ def _settle(x, arrived, take, out, n_before, n_rows, D: tl.constexpr, ROWS: tl.c
     tl.store(out + at, x_d + tl.maximum(taken, 0.0), mask=here)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n_before", "n_rows", "n_programs"])
 def _settle_backward(
     x, arrived, take, grad, grad_x, grad_a, sums, n_before, n_rows, n_programs,
     D: tl.constexpr, ROWS: tl.constexpr,

@@ -222,13 +222,20 @@ class PathELearner(pl.LightningModule):
         config = self.config
         triples_B3 = self.train_M3[ids_B]
         asks = self._answers(triples_B3, seed) if config.task != "relation" else {}
+        held_out_ids = self._held_out(ids_B)
+        # first: what is reached has to be waited for, and nothing after it
+        bridges = self._bridges(triples_B3, held_out_ids) if self.model.bridge and asks else {}
+        if config.task != "link":
+            nothing, (heads_B, _, tails_B) = triples_B3.new_zeros(()), triples_B3.unbind(1)
+            between_BR = bridge_relations(
+                self.model, self.describe, nothing, heads_B, tails_B, held_out_ids
+            )
         wanted = [
             triples_B3[:, 0],
             triples_B3[:, 2],
             *(pick.flatten() for pick, _ in asks.values()),
         ]
         entities_U, rows = self._distinct(wanted)
-        held_out_ids = self._held_out(ids_B)
         z_U = self.model.encode(self.describe.batch(entities_U, seed, held_out_ids))
         heads, tails = pick_rows(z_U, rows[0]), pick_rows(z_U, rows[1])
         relations_B = triples_B3[:, 1]
@@ -237,7 +244,6 @@ class PathELearner(pl.LightningModule):
         if asks:
             positive_B = self.model.link_scores(heads, relations_B, tails)
             total = torch.zeros_like(positive_B[0])
-            bridges = self._bridges(triples_B3, held_out_ids) if self.model.bridge else {}
             for (side, (pick, mask_BN)), row in zip(asks.items(), rows[2:], strict=True):
                 fixed = heads if side == "tail" else tails
                 # one set for the whole batch, or each triple's own
@@ -264,9 +270,7 @@ class PathELearner(pl.LightningModule):
                 )
             found["link"] = weight * total / len(asks)
         if config.task != "link":
-            scores_BR = self.model.relation_scores(heads, tails).float()
-            ends = triples_B3[:, 0], triples_B3[:, 2], held_out_ids
-            scores_BR = bridge_relations(self.model, self.describe, scores_BR, *ends)
+            scores_BR = self.model.relation_scores(heads, tails).float() + between_BR
             found["relation"] = (1 - weight) * relation_loss(
                 scores_BR,
                 relations_B,
