@@ -13,7 +13,6 @@ from graphs import DEVICES, knowledge_graph, sorted_triples, toy
 from small import learner, train
 from test_predict import artifact_of, predictor
 
-from pathe import evaluation
 from pathe.artifact import load_model
 from pathe.bridge import Bridge, Round
 from pathe.bridging import bridge_links, bridge_relations
@@ -132,6 +131,36 @@ def test_questions_that_do_without_bridges_have_node_scores():
         torch.testing.assert_close(found[side][~bare], full[~bare])
 
 
+def test_a_step_about_relations_sees_neither_its_edges_nor_bridges_everywhere():
+    kg = toy()
+    made = learner(kg, **BRIDGE | {"task": "relation", "bridge_dropout": 0.5})
+    ids = torch.arange(40)
+    triples, held = kg.train[:40].long(), made._held_out(ids)
+    torch.manual_seed(3)
+    found = made._between(triples, held)
+    kept = kg.train[40:]
+    edges = both_ways(build_graph(kept, kg.n_entities, kg.n_relations))
+    full = made.model.bridge.pairs(edges, edges.without(), triples[:, 0], triples[:, 2])
+    bare = ~found.any(1)
+    assert (bare & full.any(1)).any()
+    assert not bare.all()
+    torch.testing.assert_close(found[~bare], full[~bare])
+
+
+@pytest.mark.parametrize("cache", [1, 1 << 30])
+def test_few_questions_at_once_or_all_score_the_same(cache, monkeypatch):
+    kg = toy()
+    made = learner(kg, **BRIDGE)
+    none = torch.zeros(40, kg.n_entities)
+    h, r, _ = kg.train[:40].long().unbind(1)
+    expected = made.model.bridge.links(made.describe.edges, made.describe.edges.without(), h, r)
+    monkeypatch.setattr("pathe.bridging.CACHE", cache)
+    found = bridge_links(made.model, made.describe, none, h, r, "tail")
+    torch.testing.assert_close(found, expected)
+    none = bridge_links(made.model, made.describe, none[:0], h[:0], r[:0], "tail")
+    assert none.shape == (0, kg.n_entities)
+
+
 @pytest.mark.parametrize("sampling", ["each", "shared", "all"])
 def test_a_loss_adds_each_answer_its_own_bridges(sampling, monkeypatch):
     """Planted: 100 e + 1 at tail e, 100 e + 2 at head e."""
@@ -228,8 +257,9 @@ def test_relations_between_a_pair_see_its_paths():
     none = torch.zeros(1, kg.n_relations)
     h, t = kg.train[0, [0, 2]].long().split(1)
     with_path = bridge_relations(p.model, p.vectors.describe, none, h, t)
-    held = torch.tensor(range(len(kg.train)))
-    without = bridge_relations(p.model, p.vectors.describe, none, h, t, held)
+    edges = p.vectors.describe.edges
+    nothing_kept = edges.without(torch.arange(len(kg.train)))
+    without = p.model.bridge.pairs(edges, nothing_kept, h, t)
     assert with_path.abs().sum() > 0
     assert without.abs().sum() == 0
 
@@ -357,7 +387,7 @@ def test_questions_are_few_at_once_where_bridges_take_memory(monkeypatch):
     whole = [[a.score for a in found] for found in p.answer(pairs)]
     sizes, real = [], p.model.bridge.pairs
     p.model.bridge.pairs = lambda *parts: sizes.append(len(parts[2])) or real(*parts)
-    monkeypatch.setattr(evaluation, "memory_budget", lambda device: 1)
+    monkeypatch.setattr("pathe.bridging.CACHE", 1)
     again = [[a.score for a in found] for found in p.answer(pairs)]
     assert sizes == [1] * 6
     assert [len(row) for row in again] == [len(row) for row in whole]

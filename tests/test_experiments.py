@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from command import pathe
 from graphs import toy
@@ -12,7 +14,9 @@ from small import SMALL
 from pathe import experiments as lab
 from pathe.artifact import load_model
 from pathe.config import Config
+from pathe.datasets import KnowledgeGraph
 from pathe.errors import ConfigError, UnknownNameError
+from pathe.evaluation import evaluate
 from pathe.report import draw_model_positions, tables, write_report
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -246,3 +250,20 @@ def test_positions_of_a_model_are_drawn(tmp_path):
     draw_model_positions(ROOT / "models" / "fb15k237-link", tmp_path / "p.svg")
     text = (tmp_path / "p.svg").read_text()
     assert "<svg" in text
+
+
+def test_all_test_triples_stand_beside_the_seen_ones(place):
+    """What is put together from seen and unseen triples is what ranking all of them gives."""
+    kg = toy()
+    labels = [*kg.entities.names(range(kg.n_entities)), "~newcomer"]  # the last by name
+    test = torch.cat([kg.test, torch.tensor([[len(labels) - 1, 0, 1]], dtype=kg.test.dtype)])
+    replace(kg, entities=type(kg.entities)(labels), test=test).save(place / "data" / "more")
+    experiment = lab.read_experiment("toy", place / "experiments")
+    summary = lab.reproduce(experiment, str(place / "data" / "more"), place / "runs")
+    model = load_model(place / "runs" / "toy" / "seed-5")
+    [_, of_all] = summary["runs"]
+    expected = evaluate(model, KnowledgeGraph.read(place / "data" / "more"), test_set="all")
+    assert of_all["all"]["n_triples"] == expected["n_triples"] == of_all["n_triples"] + 1
+    for key in ("mrr", "hits_at_1", "hits_at_10", "mean_rank"):
+        assert of_all["all"][key] == pytest.approx(expected[key], abs=1e-6)
+    assert "| all test triples |" in tables([summary])

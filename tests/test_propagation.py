@@ -7,8 +7,9 @@ import torch
 from graphs import DEVICES, sorted_triples
 from torch import Tensor
 
+from pathe.bridge import Bridge
 from pathe.graph import build_graph
-from pathe.propagation import Reach, both_ways, propagate, propagate_plain, reach
+from pathe.propagation import Reach, between, both_ways, propagate, propagate_plain, reach
 from pathe.twins import twin
 
 
@@ -96,3 +97,36 @@ def test_both_slots_of_a_triple_are_known():
         parts = edges.neighbours_M, edges.relations_M, edges.owners_M
         found = {tuple(int(part[slot]) for part in parts) for slot in edges.slots_N2[i]}
         assert found == {(h, r, t), (t, r + 3, h)}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("n", [0, 20, 40, 90])
+@pytest.mark.parametrize("hops", [1, 2, 3, 4])
+def test_towards_a_target_only_its_paths_are_looked_at(device, n, hops):
+    _, edges, keep, _, _, _ = example(n=n, device=device)
+    sources = torch.tensor([3, 0, 3, 29, 7, 5], device=device)
+    targets = torch.tensor([8, 1, 3, 2, 28, 7], device=device)
+    torch.manual_seed(hops)
+    bridge = Bridge(3, 8, hops).to(device)
+    kinds = torch.arange(6, device=device)
+    whole, x = bridge.states(edges, keep, sources, kinds)
+    some, y = bridge.states(edges, keep, sources, kinds, targets)
+    assert some.sizes[-1] <= whole.sizes[-1]
+    assert torch.equal(some.entities_A[:6].long(), sources)
+    for b, target in enumerate(targets.tolist()):
+        before, after = int(whole.row_BE[b, target]), int(some.row_BE[b, target])
+        if before < 0 or not x[before].any():
+            assert after < 0 or not y[after].any()
+        else:
+            torch.testing.assert_close(y[after], x[before])
+
+
+def test_far_rows_are_left_out():
+    """A chain of 6: from 1 to 3 in up to 2 edges lie 1, 2, 3; in up to 4 lie 0 to 4."""
+    triples = sorted_triples([(i, 0, i + 1) for i in range(5)])
+    edges = both_ways(build_graph(triples, 6, 1))
+    for hops, expected in ((2, {1, 2, 3}), (4, {0, 1, 2, 3, 4})):
+        ends = torch.tensor([1]), torch.tensor([3])
+        found = between(edges, *ends, hops, edges.without())
+        assert set(found.entities_A.tolist()) == expected
+        assert found.entities_A[0] == 1

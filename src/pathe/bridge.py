@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pathe.propagation import Edges, Reach, propagate, reach
+from pathe.propagation import Edges, Reach, between, propagate, reach
 from pathe.states import answer_scores, evidence, settle
 
 
@@ -86,14 +86,19 @@ class Bridge(nn.Module):
         keep_M: Tensor,
         sources_B: Tensor,
         kinds_B: Tensor,
+        targets_B: Tensor | None = None,
         traces: list[Trace] | None = None,
     ) -> tuple[Reach, Tensor]:
         """What has arrived at every (question, entity) that is reached, a row each.
 
-        Each hop leaves its trace in the list, if there is one.
+        With targets, only what may arrive there is looked at. Each hop leaves its trace in the
+        list, if there is one.
         """
         asked_BD = self.asked(kinds_B)
-        reached = reach(edges, sources_B, len(self.rounds), keep_M)
+        if targets_B is None:
+            reached = reach(edges, sources_B, len(self.rounds), keep_M)
+        else:
+            reached = between(edges, sources_B, targets_B, len(self.rounds), keep_M)
         x_AD = asked_BD
         for hop, size in zip(self.rounds, reached.sizes[1:], strict=True):
             assert isinstance(hop, Round)
@@ -114,7 +119,7 @@ class Bridge(nn.Module):
         """(B, R): scores of all relations between heads and tails; 0 where no path leads."""
         assert self.relation_head is not None
         kinds_B = torch.full_like(heads_B, len(self.relations))
-        reached, x_AD = self.states(edges, keep_M, heads_B, kinds_B)
+        reached, x_AD = self.states(edges, keep_M, heads_B, kinds_B, tails_B)
         rows_B = reached.row_BE.gather(1, tails_B[:, None])[:, 0].long()
         x_BD = x_AD[rows_B.clamp(min=0)] * (rows_B >= 0)[:, None]
         rows = torch.arange(len(heads_B), device=heads_B.device)

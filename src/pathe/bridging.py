@@ -7,7 +7,10 @@ from torch import Tensor
 
 from pathe.encoding import Describer
 from pathe.known import Side
+from pathe.machine import free_memory
 from pathe.model import PathE
+
+CACHE = 4 << 20  # bytes of states
 
 
 def bridge_links(
@@ -21,7 +24,8 @@ def bridge_links(
 ) -> Tensor:
     """Scores of all entities (B, E), or of the answers given (B, N), as answers on `side`.
 
-    Questions are (entity, relation); a question asked twice is looked at once.
+    Questions are (entity, relation); a question asked twice is looked at once, and no more of them
+    together than memory allows.
     """
     if model.bridge is None:
         return scores
@@ -29,11 +33,15 @@ def bridge_links(
     kinds_B = relations_B if side == "tail" else relations_B + model.n_relations
     codes_U, rows_B = (fixed_B * 2 * model.n_relations + kinds_B).unique(return_inverse=True)
     sources_U, kinds_U = codes_U // (2 * model.n_relations), codes_U % (2 * model.n_relations)
-    keep_M = describe.edges.without()
-    found_UE = model.bridge.links(describe.edges, keep_M, sources_U, kinds_U)
-    if answers_BN is None:
-        return scores + found_UE[rows_B]
-    return scores + found_UE.flatten()[rows_B[:, None] * found_UE.shape[1] + answers_BN]
+    keep_M, few = describe.edges.without(), _at_once(model, describe)
+    scores = scores.clone()
+    for first in range(0, len(codes_U), few):
+        part = slice(first, first + few)
+        found_FE = model.bridge.links(describe.edges, keep_M, sources_U[part], kinds_U[part])
+        rows_K = ((rows_B >= first) & (rows_B < first + few)).nonzero().squeeze(1)
+        found_KE = found_FE[rows_B[rows_K] - first]
+        scores[rows_K] += found_KE if answers_BN is None else found_KE.gather(1, answers_BN[rows_K])
+    return scores
 
 
 def bridge_relations(
@@ -42,21 +50,26 @@ def bridge_relations(
     scores_BR: Tensor,
     heads_B: Tensor,
     tails_B: Tensor,
-    held_out_ids: Tensor | None = None,
 ) -> Tensor:
     """Scores of all relations between heads and tails."""
     if model.bridge is None:
         return scores_BR
     assert describe.edges is not None
-    keep_M = describe.edges.without(held_out_ids)
-    return scores_BR + model.bridge.pairs(describe.edges, keep_M, heads_B, tails_B)
+    keep_M, few = describe.edges.without(), _at_once(model, describe)
+    found = [
+        model.bridge.pairs(describe.edges, keep_M, heads, tails)
+        for heads, tails in zip(heads_B.split(few), tails_B.split(few), strict=True)
+    ]
+    return scores_BR + torch.cat(found)
 
 
-def bridge_bytes(model: PathE, n_entities: int) -> int:
-    """Memory that one question takes at most, when nothing is learned from it."""
-    if model.bridge is None:
-        return 0
-    return 4 * n_entities * 10 * model.bridge.asked.embedding_dim
+def _at_once(model: PathE, describe: Describer) -> int:
+    """How many questions to look at together: on a CPU those whose states stay in its cache."""
+    assert model.bridge is not None
+    device = describe.graph.device
+    room = 10 * CACHE if device.type == "cpu" else free_memory(device) // 4
+    each = 10 * 4 * describe.graph.n_entities * model.bridge.asked.embedding_dim  # at most
+    return int(max(room // each, 1))
 
 
 def sorted_questions(triples_M3: Tensor, side: Side) -> Tensor:

@@ -18,7 +18,7 @@ from pathe.bridging import bridge_links, bridge_relations
 from pathe.builder import TEST, build_describer, derived_seed
 from pathe.datasets import KnowledgeGraph
 from pathe.encoding import Describer, encode
-from pathe.evaluation import SIDES, questions_at_once, rows_at_once, seen_mask
+from pathe.evaluation import SIDES, rows_at_once, seen_mask
 from pathe.graph import build_graph
 from pathe.known import KnownTriples, index_triples
 from pathe.machine import free_memory
@@ -151,7 +151,7 @@ def _questions(
     if task == "relation":
         pairs, rows = triples_M3[:, [0, 2]].unique(return_inverse=True)
         z_U = encode(model, describe, pairs, seed=seed)
-        chunk = questions_at_once(model, describe, 4096)
+        chunk = 4096
         for part, at in zip(triples_M3.split(chunk), rows.split(chunk), strict=True):
             scores_BR = model.relation_scores(z_U[at[:, 0]], z_U[at[:, 1]]).float()
             scores_BR = bridge_relations(model, describe, scores_BR, part[:, 0], part[:, 2])

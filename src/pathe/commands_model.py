@@ -106,7 +106,8 @@ def evaluate(
     test_set: Annotated[
         TestSet,
         typer.Option(
-            help="[cyan]seen[/]: triples whose entities occur in train (the paper's); [cyan]all[/]."
+            help="[cyan]seen[/]: triples whose entities occur in train (the paper's); "
+            "[cyan]unseen[/]: the others; [cyan]all[/]."
         ),
     ] = TestSet.seen,
     task: Annotated[

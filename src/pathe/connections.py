@@ -69,9 +69,11 @@ class Connected:
         if self.held_out_ids is not None:
             gone_ids = torch.cat([gone_ids, self.held_out_ids])
         self.keep_M = self.edges.without(gone_ids)
-        source_1, kind_1 = (torch.tensor([i], device=device) for i in (self.source, self.kind))
+        ends = self.source, self.kind, self.target
+        source_1, kind_1, target_1 = (torch.tensor([i], device=device) for i in ends)
         traces: list[Trace] = []
-        reached, x_AD = self.bridge.states(self.edges, self.keep_M, source_1, kind_1, traces)
+        asked = source_1, kind_1, target_1
+        reached, x_AD = self.bridge.states(self.edges, self.keep_M, *asked, traces)
         row = int(reached.row_BE[0, self.target])
         head = self.bridge.relation_head if self.of_relation else self.bridge.link_head
         assert head is not None

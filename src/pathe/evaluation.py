@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pathe.artifact import Artifact
-from pathe.bridging import bridge_bytes, bridge_links, bridge_relations, sorted_questions
+from pathe.bridging import bridge_links, bridge_relations, sorted_questions
 from pathe.builder import TEST, build_describer, derived_seed, paper_count
 from pathe.datasets import KnowledgeGraph
 from pathe.encoding import Describer, Progress, encode
@@ -24,7 +24,7 @@ from pathe.schema import align
 from pathe.twins import ONE_AT_A_TIME, twin
 
 SIDES: tuple[Side, Side] = ("tail", "head")
-TestSet = Literal["seen", "all"]
+TestSet = Literal["seen", "unseen", "all"]  # by whether training knows both entities
 
 
 def evaluate(
@@ -54,9 +54,10 @@ def evaluate(
     device = torch.device(device)
     graph = build_graph(kg.train, kg.n_entities, kg.n_relations).to(device)
     triples_M3 = getattr(kg, split)
-    if test_set == "seen":
+    if test_set != "all":
         degrees_E = graph.outgoing.degrees_E + graph.incoming.degrees_E
-        triples_M3 = triples_M3[seen_mask(triples_M3, (degrees_E > 0).cpu())]
+        seen_M = seen_mask(triples_M3, (degrees_E > 0).cpu())
+        triples_M3 = triples_M3[seen_M == (test_set == "seen")]
     if not len(triples_M3):
         raise DataError(f"{kg.name}: no {split} triples to evaluate on ({test_set} test set).")
     known = index_triples(torch.cat([kg.train, kg.valid, kg.test]), kg.n_entities, kg.n_relations)
@@ -115,7 +116,8 @@ def rows_at_once(model: PathE, z_E: Tensor, budget: int | None = None) -> int:
     per_query = 32 * len(z_E)
     if model.joint:  # every pair goes through the aggregator with all paths of both
         per_query = 24 * len(z_E) * z_E[0].numel()
-    per_query += bridge_bytes(model, len(z_E))
+    if model.bridge:  # what is added, too
+        per_query += 12 * len(z_E)
     return max((budget or memory_budget(z_E.device)) // per_query, 1)
 
 
@@ -270,7 +272,7 @@ def rank_sampled(
 ) -> Ranks:
     """Ranks each triple's head or tail among its own negatives; entities are rows of z_U."""
     answers_U = model.candidates(z_U, side)
-    chunk = questions_at_once(model, describe, 1024)
+    chunk = 1024
     found = []
     for part, negatives, mask in zip(
         rows_M3.split(chunk), negatives_MN.split(chunk), mask_MN.split(chunk), strict=True
@@ -286,12 +288,6 @@ def rank_sampled(
     return join(found)
 
 
-def questions_at_once(model: PathE, describe: Describer, most: int) -> int:
-    """How many questions with few answers to look at together: fewer where bridges take memory."""
-    each = bridge_bytes(model, describe.graph.n_entities)
-    return max(min(most, memory_budget(describe.graph.device) // each), 1) if each else most
-
-
 @torch.inference_mode()
 def rank_relations(
     model: PathE,
@@ -302,7 +298,7 @@ def rank_relations(
     describe: Describer,
 ) -> Ranks:
     """Ranks each triple's relation among all; pairs_M2 are its (head, tail) as rows of z_U."""
-    chunk = questions_at_once(model, describe, 4096)
+    chunk = 4096
     found = []
     for part, pairs in zip(triples_M3.split(chunk), pairs_M2.split(chunk), strict=True):
         heads, relations, tails = part.unbind(1)

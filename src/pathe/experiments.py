@@ -7,13 +7,16 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
 from pathe.config import Config, configure, read_preset
 from pathe.errors import ConfigError, Interrupted, UnknownNameError, nearest
 from pathe.files import write_json
+
+if TYPE_CHECKING:
+    from pathe.datasets import KnowledgeGraph
 
 Table = Literal["link", "relation", "inductive", "ablation", "paths"]
 METRICS = ("mrr", "hits_at_1", "hits_at_3", "hits_at_5", "hits_at_10", "mean_rank")
@@ -142,8 +145,26 @@ def reproduce(
                 result = train(kg, config, folder, resume=begun, say=say, progress_bar=progress_bar)
             except Interrupted:
                 raise Interrupted("Stopped and saved. The same command goes on there.") from None
+        if experiment.table == "link":
+            result = _on_all(result, kg, folder)
         found.append(result)
     return summarise(experiment, found)
+
+
+def _on_all(result: dict[str, Any], kg: KnowledgeGraph, folder: Path) -> dict[str, Any]:
+    """The result with figures for all test triples: those of unseen entities are ranked, too."""
+    from pathe.artifact import load_model
+    from pathe.evaluation import evaluate
+    from pathe.machine import pick_device
+    from pathe.runs import MODEL
+
+    n_seen, n_all = result["n_triples"], len(kg.test)
+    if result["test_set"] != "seen" or n_seen == n_all:
+        return result
+    device = pick_device(result["config"]["accelerator"])
+    rest = evaluate(load_model(folder / MODEL), kg, test_set="unseen", device=device)
+    metrics = {k: (n_seen * result[k] + (n_all - n_seen) * rest[k]) / n_all for k in METRICS}
+    return result | {"all": {"n_triples": n_all, **metrics}}
 
 
 def summarise(experiment: Experiment, found: list[dict[str, Any]]) -> dict[str, Any]:
@@ -167,6 +188,7 @@ def summarise(experiment: Experiment, found: list[dict[str, Any]]) -> dict[str, 
         "protocol": first["protocol"],
         "seeds": list(experiment.seeds),
         "metrics": spread(found),
+        "all_metrics": spread([r["all"] for r in found]) if "all" in first else {},
         "inference": {
             protocol: spread([r["inference"][protocol] for r in found])
             for protocol in first.get("inference", {})

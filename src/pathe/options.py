@@ -85,6 +85,7 @@ class TestSet(str, Enum):
     """Which triples of a split count."""
 
     seen = "seen"
+    unseen = "unseen"
     all = "all"
 
 

@@ -40,7 +40,7 @@ from pathe.connections import effects
 from pathe.datasets import KnowledgeGraph
 from pathe.encoding import Progress
 from pathe.errors import ConfigError, DataError, UnknownNameError
-from pathe.evaluation import check_task, questions_at_once, rows_at_once
+from pathe.evaluation import check_task, rows_at_once
 from pathe.evidence import Pair
 from pathe.facts import graphs_of, grow
 from pathe.graph import known_answers
@@ -351,7 +351,7 @@ class Predictor:
         check_task(self.artifact.config.task, "relation" if part == "relation" else "link")
         describe = self.vectors.describe
         if part == "relation":
-            for at in ids_B3.split(questions_at_once(self.model, describe, AT_ONCE)):
+            for at in ids_B3.split(AT_ONCE):
                 z_h, z_t = (
                     self.vectors.current(at[:, [0, 2]].flatten()).unflatten(0, (-1, 2)).unbind(1)
                 )

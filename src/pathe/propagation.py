@@ -132,6 +132,34 @@ def reach(edges: Edges, sources_B: Tensor, n_hops: int, keep_M: Tensor) -> Reach
     return Reach(*rows, tuple(sizes))
 
 
+def between(
+    edges: Edges, sources_B: Tensor, targets_B: Tensor, n_hops: int, keep_M: Tensor
+) -> Reach:
+    """Of what is reached, the rows on paths of up to n_hops edges to each question's target.
+
+    What arrives there after all hops is the same; the sources are always among the rows.
+    """
+    there, back = (reach(edges, ends_B, n_hops, keep_M) for ends_B in (sources_B, targets_B))
+    left_BE = torch.full_like(there.row_BE, n_hops + 1, dtype=torch.int8)
+    left_BE[back.questions_A.long(), back.entities_A.long()] = _hops(back)
+    questions_A, entities_A, hops_A = there.questions_A, there.entities_A, _hops(there)
+    near_A = hops_A + left_BE[questions_A.long(), entities_A.long()] <= n_hops
+    rows_A = (near_A | (hops_A == 0)).nonzero().squeeze(1)
+    questions_A, entities_A = questions_A[rows_A], entities_A[rows_A]
+    numbers_A = torch.arange(len(rows_A), dtype=torch.int32, device=rows_A.device)
+    row_BE = torch.full_like(there.row_BE, -1)
+    row_BE[questions_A.long(), entities_A.long()] = numbers_A
+    counts = torch.bincount(hops_A[rows_A].long(), minlength=n_hops + 1).cumsum(0)
+    return Reach(row_BE, questions_A, entities_A, tuple(counts.tolist()))
+
+
+def _hops(reached: Reach) -> Tensor:
+    """After how many hops each row was reached."""
+    counts = torch.tensor((0, *reached.sizes), device=reached.row_BE.device).diff()
+    hops = torch.arange(len(counts), dtype=torch.int8, device=counts.device)
+    return hops.repeat_interleave(counts)
+
+
 def propagate(
     x_AD: Tensor, weights_BRD: Tensor, edges: Edges, keep_M: Tensor, reached: Reach, n_out: int
 ) -> Tensor:

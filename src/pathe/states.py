@@ -1,7 +1,7 @@
 """What bridges do with states, a row each: take in what arrived, and give evidence for answers.
 
-Rows are many (questions times entities) and narrow, so that on a GPU reading and writing them is
-what takes time: there each step is one kernel that reads its rows once.
+Rows are many (questions times entities) and narrow, so that reading and writing them is what takes
+time: compiled, each step reads its rows once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from pathe.propagation import Reach
 from pathe.twins import twin
 
-WIDTHS = (16, 32, 64)  # that the kernels know
+WIDTHS = (16, 32, 64)  # that a GPU's kernels know
 
 
 def settle(x_AD: Tensor, arrived_OD: Tensor, take_DK: Tensor) -> Tensor:
@@ -67,8 +67,10 @@ def evidence(x_AD: Tensor, asked_AH: Tensor, first_HD: Tensor, second_SH: Tensor
 
 
 def _compiled(x_AD: Tensor, other: Tensor) -> bool:
+    device = x_AD.device.type
+    known = device == "cpu" or x_AD.shape[1] in WIDTHS
     floats = x_AD.dtype == other.dtype == torch.float32
-    return floats and x_AD.shape[1] in WIDTHS and twin("states", x_AD.device.type) is not None
+    return known and floats and twin("states", device) is not None
 
 
 class _Settle(torch.autograd.Function):

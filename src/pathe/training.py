@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pathe.batches import Batches, distinct_exactly, distinct_padded
-from pathe.bridging import bridge_relations
 from pathe.builder import STEP, VALIDATION, build_describer, derived_seed
 from pathe.config import Config
 from pathe.encoder import N_POSITIONS
@@ -225,11 +224,7 @@ class PathELearner(pl.LightningModule):
         held_out_ids = self._held_out(ids_B)
         # first: what is reached has to be waited for, and nothing after it
         bridges = self._bridges(triples_B3, held_out_ids) if self.model.bridge and asks else {}
-        if config.task != "link":
-            nothing, (heads_B, _, tails_B) = triples_B3.new_zeros(()), triples_B3.unbind(1)
-            between_BR = bridge_relations(
-                self.model, self.describe, nothing, heads_B, tails_B, held_out_ids
-            )
+        between_BR = 0.0 if config.task == "link" else self._between(triples_B3, held_out_ids)
         wanted = [
             triples_B3[:, 0],
             triples_B3[:, 2],
@@ -286,13 +281,27 @@ class PathELearner(pl.LightningModule):
         assert edges is not None
         sources_Q = triples_B3[:, [0, 2]].T.flatten()
         kinds_Q = torch.cat([triples_B3[:, 1], triples_B3[:, 1] + self.graph.n_relations])
-        # some do without, so that vectors alone learn to answer, too
-        drawn_Q = torch.rand(2 * b, device=self.device)
-        rows_K = (drawn_Q >= self.config.bridge_dropout).nonzero().squeeze(1)
+        rows_K = self._bridged(2 * b)
         keep_M = edges.without(held_out_ids)
         found_KE = bridge.links(edges, keep_M, sources_Q[rows_K], kinds_Q[rows_K])
         found_QE = found_KE.new_zeros(2 * b, found_KE.shape[1]).index_put((rows_K,), found_KE)
         return dict(zip(SIDES, found_QE.split(b), strict=True))
+
+    def _between(self, triples_B3: Tensor, held_out_ids: Tensor | None) -> Tensor | float:
+        """What bridges add to every relation between heads and tails (B x R)."""
+        bridge, edges, b = self.model.bridge, self.describe.edges, len(triples_B3)
+        if bridge is None:
+            return 0.0
+        assert edges is not None
+        rows_K = self._bridged(b)
+        heads_K, _, tails_K = triples_B3[rows_K].unbind(1)
+        found_KR = bridge.pairs(edges, edges.without(held_out_ids), heads_K, tails_K)
+        return found_KR.new_zeros(b, found_KR.shape[1]).index_put((rows_K,), found_KR)
+
+    def _bridged(self, n: int) -> Tensor:
+        """The questions that have bridges; some do without, so that vectors alone learn, too."""
+        drawn_N = torch.rand(n, device=self.device)
+        return (drawn_N >= self.config.bridge_dropout).nonzero().squeeze(1)
 
     def _held_out(self, ids_B: Tensor) -> Tensor | None:
         """The training triples that this step must not read."""
