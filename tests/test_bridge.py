@@ -26,7 +26,7 @@ from pathe.graph import build_graph, by_pair
 from pathe.known import index_triples
 from pathe.predict import Predictor
 from pathe.propagation import both_ways
-from pathe.rules import count
+from pathe.rules import count, count_plain
 
 BRIDGE = {"bridge": "paths", "bridge_dim": 6, "bridge_hops": 3}
 
@@ -133,7 +133,8 @@ def test_questions_that_do_without_bridges_have_node_scores():
 
 def test_a_step_about_relations_sees_neither_its_edges_nor_bridges_everywhere():
     kg = toy()
-    made = learner(kg, **BRIDGE | {"task": "relation", "bridge_dropout": 0.5})
+    more = {"task": "relation", "bridge_dropout": 0.5, "hold_out_batch": True}
+    made = learner(kg, **BRIDGE | more)
     ids = torch.arange(40)
     triples, held = kg.train[:40].long(), made._held_out(ids)
     torch.manual_seed(3)
@@ -373,10 +374,22 @@ def test_support_is_counted_over_distinct_pairs():
     # two ways from 0 to 3, one from 0 to 4, one from 1 to 3; 0 and 3 have the relation
     facts = [(0, 0, 1), (0, 0, 2), (1, 1, 3), (2, 1, 3), (2, 1, 4), (0, 2, 3), (3, 0, 0)]
     edges = both_ways(build_graph(sorted_triples(facts), 5, 3))
-    assert count(edges, (0, 1), 2) == (1, 2)  # (0, 3), (0, 4)
-    assert count(edges, (0, 0), 2) == (0, 2)  # (3, 1), (3, 2)
-    assert count(edges, (0, 3 + 0), 2) == (0, 0)  # there and back again counts for nothing
-    assert count(edges, (3 + 2,), 0) == (1, 1)  # (3, 0) against the arrow
+    for how in (count, count_plain):
+        assert how(edges, (0, 1), 2) == (1, 2)  # (0, 3), (0, 4)
+        assert how(edges, (0, 0), 2) == (0, 2)  # (3, 1), (3, 2)
+        assert how(edges, (0, 3 + 0), 2) == (0, 0)  # there and back again counts for nothing
+        assert how(edges, (3 + 2,), 0) == (1, 1)  # (3, 0) against the arrow
+
+
+@pytest.mark.parametrize("kinds", [(0,), (1, 4), (2, 0, 5), (3, 3, 1, 2)])
+def test_support_counted_step_by_step_is_that_of_matrices(kinds):
+    made = torch.Generator().manual_seed(len(kinds))
+    facts = (torch.rand(150, 3, generator=made) * torch.tensor([40, 3, 40])).long().tolist()
+    edges = both_ways(build_graph(sorted_triples(facts), 40, 3))
+    for relation in range(3):
+        found = count(edges, kinds, relation)
+        assert found == count_plain(edges, kinds, relation)
+        assert found[1] > 0
 
 
 def test_questions_are_few_at_once_where_bridges_take_memory(monkeypatch):

@@ -17,6 +17,7 @@ from pathe.model import PathE
 from pathe.propagation import Edges
 from pathe.randomness import keyed
 from pathe.triples import Vocabulary
+from pathe.twins import ONE_AT_A_TIME, twin
 
 PATHS = 10  # looked at for each fact
 AT_ONCE = 256  # heads whose ends are counted together
@@ -86,12 +87,21 @@ def learned_rules(
         ]
 
 
-@torch.no_grad()
 def count(edges: Edges, kinds: Sequence[int], relation: int) -> tuple[int, int]:
     """(pairs that a sequence connects and that have the relation, pairs that it connects).
 
     A pair is two entities; no path leads to where it started.
     """
+    if kernel := twin("rules", edges.offsets_E1.device.type):
+        with ONE_AT_A_TIME:
+            support, connected = kernel.count(edges, kinds, relation)
+        return support, connected
+    return count_plain(edges, kinds, relation)
+
+
+@torch.no_grad()
+def count_plain(edges: Edges, kinds: Sequence[int], relation: int) -> tuple[int, int]:
+    """The same by products of matrices, some heads at a time."""
     n, device = len(edges.offsets_E1) - 1, edges.offsets_E1.device
     steps = [_matrix(edges, kind, n) for kind in kinds]
     wanted = _matrix(edges, relation, n)
