@@ -341,6 +341,19 @@ def test_verdict_tells_of_leaks_as_the_table_does() -> None:
     assert "Node vectors will confuse" in next(s for s in poor if s.startswith("Contexts are poor"))
 
 
+def test_pairs_that_train_links_twice_but_valid_never_want_holding_out() -> None:
+    twice = "; ".join(f"a{i} r b{i}; b{i} s a{i}" for i in range(30)) + "; a0 r a1; a2 r a3"
+    pairs = analyze(kg_of(twice, valid="a0 r b1; a1 r b2"))
+    assert pairs["pairs"] == {"train": 60 / 62, "valid": 0}
+    said = " ".join(pairs["verdict"]["sentences"])
+    assert "97% of the training triples" in said
+    assert "0.0% of the valid ones: with bridges, set hold_out_pairs=true" in said
+    linked = analyze(kg_of(twice, valid="b0 t a0; a1 r b2"))
+    assert linked["pairs"]["valid"] == 0.5
+    assert "hold_out_pairs" not in " ".join(linked["verdict"]["sentences"])
+    assert analyze(kg_of("a r b"))["pairs"] == {"train": 0, "valid": None}
+
+
 def test_verdict_of_a_rich_graph() -> None:
     rows = [(h, (h * h + 3 * t) % 40, t) for h in range(30) for t in range(30) if (h ^ t) % 3]
     verdict = analyze(kg_of_ids(rows, [], 30, 40))["verdict"]

@@ -50,6 +50,8 @@ def analyze(kg: KnowledgeGraph, *, seed: int = 0, top: int = 11) -> dict[str, An
     leakage   overlap (triples of valid, test also in train); symmetric, inverse and duplicate:
               [{relations, triples, shares}], from 0.8 both ways, self-loops aside; test: shares
               linked_same, linked_reverse (pair already linked in train), leaked (by such a rule)
+    pairs     shares of triples whose entities a (further) training triple links, whichever way:
+              train, valid
     walks     dead_ends: without_out, without_in, isolated (entities of no training triple);
               out and in: {mean_hops, hops: share of walks by length 0..10}; n_walks
     reach     split, pairs, visited (tail met by 64 three-hop walks from the head along edges either
@@ -69,6 +71,7 @@ def analyze(kg: KnowledgeGraph, *, seed: int = 0, top: int = 11) -> dict[str, An
         "relations": _relations(kg, top),
         "contexts": _contexts(graph, degrees_E, seed),
         "leakage": _leakage(kg, index_triples(kg.train, kg.n_entities, kg.n_relations)),
+        "pairs": linked_pairs(kg),
         "walks": _walks(graph, degrees_E, seed),
         "reach": _reach(kg, graph, degrees_E, seed),
         "inference": _inference(kg),
@@ -163,6 +166,26 @@ def _leakage(kg: KnowledgeGraph, known: KnownTriples) -> Stats:
         "duplicate": rules["same"],
         "test": linked | {"leaked": _ratio(int(leaked_B.sum()), len(kg.test))},
     }
+
+
+def linked_pairs(kg: KnowledgeGraph) -> Stats:
+    """Shares of training and valid triples whose entities a (further) training triple links."""
+
+    def codes(triples_M3: Tensor) -> Tensor:
+        ends_M2 = triples_M3[:, [0, 2]].long().sort(1).values
+        return ends_M2[:, 0] * kg.n_entities + ends_M2[:, 1]
+
+    train_M, valid_M = codes(kg.train), codes(kg.valid)
+    _, places_M, counts_P = train_M.unique(return_inverse=True, return_counts=True)
+    twice = int((counts_P[places_M] > 1).sum())
+    linked = int(torch.isin(valid_M, train_M).sum())
+    return {"train": _ratio(twice, len(train_M)), "valid": _ratio(linked, len(valid_M))}
+
+
+def wants_pairs_held_out(pairs: Stats) -> bool:
+    """Whether training links pairs again and again, and what is held out is hardly linked."""
+    train, valid = pairs["train"], pairs["valid"]
+    return bool(train and valid is not None and train > 0.05 and valid < train / 10)
 
 
 def _rules(kg: KnowledgeGraph, known: KnownTriples, reverse: bool) -> tuple[list[Stats], Tensor]:
@@ -308,5 +331,10 @@ def _verdict(result: Stats) -> Stats:
         sentences.append(
             f"{100 * reverse:.1f} % of the test pairs are linked in train from tail to head: a "
             "model may score well by reversing these alone."
+        )
+    if wants_pairs_held_out(pairs := result["pairs"]):
+        sentences.append(
+            f"{pairs['train']:.0%} of the training triples link a pair that another one links, "
+            f"{pairs['valid']:.1%} of the valid ones: with bridges, set hold_out_pairs=true."
         )
     return {"grade": grade, "checks": checks, "sentences": sentences}

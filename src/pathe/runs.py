@@ -20,6 +20,7 @@ import yaml
 from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
+from pathe.analysis import linked_pairs, wants_pairs_held_out
 from pathe.artifact import Artifact, load_model, save_model
 from pathe.builder import build_model, paper_count
 from pathe.calibration import calibrate
@@ -77,6 +78,9 @@ def train(
             f"{steps} step{'s' * (steps > 1)} an epoch: for so few triples a smaller batch learns "
             f"more, e.g. --set batch_size={max(len(kg.train) // 20, 1)}"
         )
+    blind = config.bridge != "none" and not config.hold_out_pairs
+    if blind and wants_pairs_held_out(linked_pairs(kg)):
+        say("hold_out_pairs=true should serve this graph better (pathe analyze says why)")
     with quiet(), stop_key.listening(), _leading(folder), tf32():
         trainer = _trainer(
             config,

@@ -86,6 +86,8 @@ def analysis(result: dict[str, Any]) -> Iterator[RenderableType]:
     table.add_row("test pairs linked in train, same way", percent(test["linked_same"]))
     table.add_row("test pairs linked in train, in reverse", percent(test["linked_reverse"]))
     table.add_row("test answers that follow from such a relation", percent(test["leaked"]))
+    table.add_row("training pairs linked more than once", percent(result["pairs"]["train"]))
+    table.add_row("valid pairs linked in train", percent(result["pairs"]["valid"]))
     yield table
 
     if other := result["inference"]:
