@@ -257,11 +257,12 @@ def _has_bridge(summary: dict[str, Any]) -> bool:
 
 
 def _inductive_rows(label: str, ours: dict[str, dict[str, Any]]) -> Iterator[str]:
-    found = [judged(ours[pair])["hits_at_10"] if pair in ours else None for pair in PAIRS]
-    yield _line(f"**{label}**", *(_spread(f) if f else "-" for f in found))
-    for key, name in (("mrr", "its full ranking, MRR"), ("hits_at_10", "Hits@10")):
-        full = [ours[pair]["inference"]["full"][key] if pair in ours else None for pair in PAIRS]
-        yield _line(name, *(_spread(f) if f else "-" for f in full))
+    def cells(of: Callable[[dict[str, Any]], dict[str, float]]) -> list[str]:
+        return [_shown(ours[pair], of(ours[pair])) if pair in ours else "-" for pair in PAIRS]
+
+    yield _line(f"**{label}**", *cells(lambda s: judged(s)["hits_at_10"]))
+    yield _line("its full ranking, MRR", *cells(lambda s: s["inference"]["full"]["mrr"]))
+    yield _line("Hits@10", *cells(lambda s: s["inference"]["full"]["hits_at_10"]))
     sizes = [f"{ours[pair]['parameters']:,}" if pair in ours else "-" for pair in PAIRS]
     yield _line("parameters", *sizes)
     yield _line("file", *(_link(ours[pair]) if pair in ours else "-" for pair in PAIRS))
@@ -316,12 +317,14 @@ def _marked(summary: dict[str, Any], key: str, plain: bool = False) -> str:
     found, paper = judged(summary), summary["paper"].get(key)
     if key not in found:
         return "-"
-    shown = _spread(found[key]) if len(summary["seeds"]) > 1 else _figure(found[key]["mean"])
+    shown = _shown(summary, found[key])
     return shown + (" ▼" if not plain and paper and found[key]["mean"] < paper - 5e-4 else "")
 
 
-def _spread(found: dict[str, float]) -> str:
-    return f"{_figure(found['mean'])} ± {_figure(found['std'])}"
+def _shown(summary: dict[str, Any], found: dict[str, float]) -> str:
+    """Mean and spread, or the one figure there is."""
+    spread = f" ± {_figure(found['std'])}" if len(summary["seeds"]) > 1 else ""
+    return _figure(found["mean"]) + spread
 
 
 def _figure(value: float) -> str:
