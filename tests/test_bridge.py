@@ -27,6 +27,7 @@ from pathe.known import index_triples
 from pathe.predict import Predictor
 from pathe.propagation import both_ways
 from pathe.rules import count, count_plain
+from pathe.twins import twin
 
 BRIDGE = {"bridge": "paths", "bridge_dim": 6, "bridge_hops": 3}
 
@@ -129,6 +130,20 @@ def test_questions_that_do_without_bridges_have_node_scores():
         asked = triples[:, column], triples[:, 1], side
         full = bridge_links(made.model, made.describe, none, *asked)
         torch.testing.assert_close(found[side][~bare], full[~bare])
+
+
+@pytest.mark.parametrize("task", ["link", "relation"])
+def test_no_question_bridges_itself_even_where_its_edges_describe(task):
+    """With mined paths the batch's edges stay in contexts and paths, never among the bridges."""
+    kg = toy()
+    made = learner(kg, **BRIDGE | {"task": task, "hold_out_batch": False})
+    ids, seen = torch.tensor([1, 4, 9]), []
+    name = "links" if task == "link" else "pairs"
+    real = getattr(made.model.bridge, name)
+    setattr(made.model.bridge, name, lambda *parts: seen.append(parts[1]) or real(*parts))
+    made._loss(ids, torch.tensor(5))
+    [keep] = seen
+    assert set(made.describe.edges.triples_M[~keep].tolist()) == {1, 4, 9}
 
 
 def test_a_step_about_relations_sees_neither_its_edges_nor_bridges_everywhere():
@@ -386,6 +401,7 @@ def test_support_counted_step_by_step_is_that_of_matrices(kinds):
     made = torch.Generator().manual_seed(len(kinds))
     facts = (torch.rand(150, 3, generator=made) * torch.tensor([40, 3, 40])).long().tolist()
     edges = both_ways(build_graph(sorted_triples(facts), 40, 3))
+    assert twin("rules", "cpu")
     for relation in range(3):
         found = count(edges, kinds, relation)
         assert found == count_plain(edges, kinds, relation)

@@ -39,8 +39,11 @@ def bridge_links(
         part = slice(first, first + few)
         found_FE = model.bridge.links(describe.edges, keep_M, sources_U[part], kinds_U[part])
         rows_K = ((rows_B >= first) & (rows_B < first + few)).nonzero().squeeze(1)
-        found_KE = found_FE[rows_B[rows_K] - first]
-        scores[rows_K] += found_KE if answers_BN is None else found_KE.gather(1, answers_BN[rows_K])
+        places_K = rows_B[rows_K] - first
+        if answers_BN is None:
+            scores[rows_K] += found_FE[places_K]
+        else:
+            scores[rows_K] += found_FE[places_K[:, None], answers_BN[rows_K]]
     return scores
 
 
@@ -67,9 +70,9 @@ def _at_once(model: PathE, describe: Describer) -> int:
     """How many questions to look at together: on a CPU those whose states stay in its cache."""
     assert model.bridge is not None
     device = describe.graph.device
-    room = 10 * CACHE if device.type == "cpu" else free_memory(device) // 4
-    each = 10 * 4 * describe.graph.n_entities * model.bridge.asked.embedding_dim  # at most
-    return int(max(room // each, 1))
+    room = CACHE if device.type == "cpu" else free_memory(device) // 40  # with what is in between
+    states = 4 * describe.graph.n_entities * model.bridge.asked.embedding_dim  # at most
+    return int(max(room // states, 1))
 
 
 def sorted_questions(triples_M3: Tensor, side: Side) -> Tensor:

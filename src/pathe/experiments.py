@@ -155,16 +155,19 @@ def _on_all(result: dict[str, Any], kg: KnowledgeGraph, folder: Path) -> dict[st
     """The result with figures for all test triples: those of unseen entities are ranked, too."""
     from pathe.artifact import load_model
     from pathe.evaluation import evaluate
-    from pathe.machine import pick_device
-    from pathe.runs import MODEL
+    from pathe.machine import commit, device_name, pick_device
+    from pathe.runs import MODEL, RESULT
 
     n_seen, n_all = result["n_triples"], len(kg.test)
-    if result["test_set"] != "seen" or n_seen == n_all:
+    if result["test_set"] != "seen" or n_seen == n_all or "all" in result:
         return result
     device = pick_device(result["config"]["accelerator"])
     rest = evaluate(load_model(folder / MODEL), kg, test_set="unseen", device=device)
     metrics = {k: (n_seen * result[k] + (n_all - n_seen) * rest[k]) / n_all for k in METRICS}
-    return result | {"all": {"n_triples": n_all, **metrics}}
+    about = {"n_triples": n_all, "n_unseen": n_all - n_seen, "commit": commit()}
+    found = result | {"all": {**about, "device": device_name(device), **metrics}}
+    write_json(folder / RESULT, found)
+    return found
 
 
 def summarise(experiment: Experiment, found: list[dict[str, Any]]) -> dict[str, Any]:

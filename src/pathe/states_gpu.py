@@ -16,6 +16,12 @@ PARTS = 8  # of a question's entities, likewise
 
 
 @triton.jit
+def _relu(x):
+    """What is no number stays none, so that training notices."""
+    return tl.maximum(x, 0.0, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
 def _size(a, D: tl.constexpr):
     """Sizes of rows, and what keeps the logarithm of it: log1p(size) / size, exact near 0."""
     size = tl.sqrt(tl.sum(a * a, 1) / D + 1e-12)
@@ -36,7 +42,7 @@ def _settle(x, arrived, take, out, n_before, n_rows, D: tl.constexpr, ROWS: tl.c
     from_a = tl.load(take + o[None, :] * 2 * D + D + d[:, None])
     taken = tl.dot(x_d, from_x, input_precision="tf32x3")
     taken += tl.dot(a_d * share[:, None], from_a, input_precision="tf32x3")
-    tl.store(out + at, x_d + tl.maximum(taken, 0.0), mask=here)
+    tl.store(out + at, x_d + _relu(taken), mask=here)
 
 
 @triton.jit(do_not_specialize=["n_before", "n_rows", "n_programs"])
@@ -92,7 +98,7 @@ def _answer_scores(
     first_dh = tl.load(first + h[None, :] * D + d[:, None])
     asked_h = tl.load(asked + b * H + h)[None, :]
     hidden = tl.dot(x_d, first_dh, input_precision="tf32x3") + asked_h
-    hidden = tl.maximum(hidden, 0.0) - tl.maximum(asked_h, 0.0)
+    hidden = _relu(hidden) - _relu(asked_h)
     scores = tl.sum(hidden * tl.load(second + h)[None, :], 1)
     tl.store(out + b * n_entities + e, scores, mask=here)
 
@@ -124,7 +130,7 @@ def _answer_scores_backward(
         g_x = tl.dot(g_hidden, first_hd, input_precision="tf32x3")
         tl.store(grad_x + at, g_x, mask=here[:, None])
         g_first += tl.dot(tl.trans(g_hidden), x_d, input_precision="tf32x3")
-        g_second += tl.sum(g * (tl.maximum(hidden, 0.0) - tl.maximum(asked_h, 0.0)), 0)
+        g_second += tl.sum(g * (_relu(hidden) - _relu(asked_h)), 0)
         g_asked += tl.sum(g_hidden - tl.where(asked_h > 0.0, g * second_h, 0.0), 0)
         start += ROWS * PARTS
     part = b * PARTS + tl.program_id(0)

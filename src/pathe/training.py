@@ -62,10 +62,13 @@ def check_fits(config: Config, n_entities: int, n_triples: int) -> None:
     elif config.negative_sampling == "each":
         per_pair += 3 * config.dim
     n_bytes = 4 * (n_paths * per_path + n_pairs * per_pair)
+    for_bridges = 0.0
     if config.bridge == "paths":  # states of what is reached, by the mean degree; hubs reach more
         reached = min(n_entities, (1 + 2 * n_triples / n_entities) ** config.bridge_hops)
         questions = 2 * batch * (1 - config.bridge_dropout)
-        n_bytes += 4 * questions * reached * 8 * config.bridge_dim * (config.bridge_hops + 1)
+        for_bridges = 4 * questions * reached * config.bridge_dim * (2 * config.bridge_hops + 4)
+        for_bridges += 16 * 2 * batch * n_entities  # rows by entity, scores and their gradients
+    n_bytes += for_bridges
     device = pick_device(config.accelerator)
     free = free_memory(device)
     if n_bytes > free:
@@ -74,7 +77,7 @@ def check_fits(config: Config, n_entities: int, n_triples: int) -> None:
             f"{n_bytes / 2**30:.1f} GiB; {free / 2**30:.1f} GiB are free. Lower batch_size "
             f"({config.batch_size}), n_paths ({config.n_paths}), max_hops ({config.max_hops}) or "
             "negatives, or set negative_sampling=shared."
-            + (" Bridges take most where batch_size is large." if config.bridge == "paths" else "")
+            + (" Bridges take most of it, by batch_size." if for_bridges > n_bytes / 2 else "")
         )
 
 
@@ -223,8 +226,9 @@ class PathELearner(pl.LightningModule):
         asks = self._answers(triples_B3, seed) if config.task != "relation" else {}
         held_out_ids = self._held_out(ids_B)
         # first: what is reached has to be waited for, and nothing after it
-        bridges = self._bridges(triples_B3, held_out_ids) if self.model.bridge and asks else {}
-        between_BR = 0.0 if config.task == "link" else self._between(triples_B3, held_out_ids)
+        gone_ids = ids_B if held_out_ids is None else held_out_ids  # no question bridges itself
+        bridges = self._bridges(triples_B3, gone_ids) if self.model.bridge and asks else {}
+        between_BR = 0.0 if config.task == "link" else self._between(triples_B3, gone_ids)
         wanted = [
             triples_B3[:, 0],
             triples_B3[:, 2],
@@ -274,7 +278,7 @@ class PathELearner(pl.LightningModule):
             )
         return found
 
-    def _bridges(self, triples_B3: Tensor, held_out_ids: Tensor | None) -> dict[Side, Tensor]:
+    def _bridges(self, triples_B3: Tensor, held_out_ids: Tensor) -> dict[Side, Tensor]:
         """For each side what bridges add to every entity as an answer (B x E): both at once."""
         bridge, edges, b = self.model.bridge, self.describe.edges, len(triples_B3)
         assert bridge is not None
@@ -287,7 +291,7 @@ class PathELearner(pl.LightningModule):
         found_QE = found_KE.new_zeros(2 * b, found_KE.shape[1]).index_put((rows_K,), found_KE)
         return dict(zip(SIDES, found_QE.split(b), strict=True))
 
-    def _between(self, triples_B3: Tensor, held_out_ids: Tensor | None) -> Tensor | float:
+    def _between(self, triples_B3: Tensor, held_out_ids: Tensor) -> Tensor | float:
         """What bridges add to every relation between heads and tails (B x R)."""
         bridge, edges, b = self.model.bridge, self.describe.edges, len(triples_B3)
         if bridge is None:
