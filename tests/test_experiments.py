@@ -202,7 +202,8 @@ def test_the_inductive_table_has_a_column_a_pair():
         "name": "fb237_v2-link", "title": "FB15k-237 v2, ours", "table": "inductive",
         "inference": {"sampled:50": {"hits_at_10": spread(0.97)},
                       "full": {"mrr": spread(0.31), "hits_at_10": spread(0.59)}},
-        "parameters": 1234, "metrics": {}, "bars": {"hits_at_10": 0.98}, "config": {}, "seeds": [0, 1],
+        "parameters": 1234, "metrics": {}, "bars": {"hits_at_10": 0.98}, "config": {},
+        "seeds": [0, 1],
     }  # fmt: skip
     bridged = summary | {"title": "FB15k-237 v3, with bridges", "config": {"bridge": "paths"},
                          "seeds": [0]}  # fmt: skip
