@@ -447,3 +447,31 @@ def test_the_commands(tmp_path):
     told = pathe("rules", *use, "--relation", "nothing", cwd=tmp_path)
     assert told.returncode == 2
     assert "unknown relation 'nothing'" in told.stderr
+
+
+@pytest.mark.parametrize("kept", [1, 40, 1 << 27])
+def test_missing_triples_are_as_plausible_as_both_their_questions_say(kept, monkeypatch):
+    """Asked for the head, a triple has another score than asked for the tail: both count."""
+    kg = toy()
+    p = predictor(kg, **BRIDGE)
+    for parameter in p.model.bridge.parameters():  # so that bridges matter
+        parameter.data *= 1.5
+    monkeypatch.setattr("pathe.missing.KEPT", kept)
+    found = list(p.missing(10**6))
+    assert max(m.plausibility for m in found) <= 1
+    for m in found[:20]:
+        tails, heads = p.tails(m.head, m.relation, 100), p.heads(m.relation, m.tail, 100)
+        [tail] = [a for a in tails if a.name == m.tail]
+        [head] = [a for a in heads if a.name == m.head]
+        both = (tail.probability * head.probability) ** 0.5
+        assert m.plausibility == pytest.approx(both, rel=1e-3)
+        assert m.score == pytest.approx(tail.score, abs=1e-4)
+    assert len({(m.head, m.relation, m.tail) for m in found}) == len(found)
+
+
+def test_relations_without_facts_have_no_rules():
+    kg = toy()
+    gone = kg.train[kg.train[:, 1] != 1]
+    fewer = replace(kg, train=gone, valid=kg.valid[:0], test=kg.test[:0])
+    rules = list(Predictor(artifact_of(kg, **BRIDGE), fewer).rules())
+    assert all(rule.relation != kg.relations[1] for rule in rules)

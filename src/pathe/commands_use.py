@@ -231,9 +231,9 @@ def rules(
     """List, for each relation, the paths between two entities that the model trusts most.
 
     Some facts of the relation are looked at as if they were missing; trust is a path's share of
-    what all paths brought to their scores. Support and confidence are counted in the graph: how
-    many pairs the path connects, and how many of those have the relation. Needs a model trained
-    with [cyan]bridge=paths[/].
+    what all paths brought to their scores. Counted in the graph: the pairs a path connects, those
+    of them that have the relation (support), and their share (confidence). Needs a model that was
+    trained with [cyan]bridge=paths[/].
     """
     p = _open(read, model, data, device)
     found = []

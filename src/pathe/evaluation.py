@@ -59,7 +59,11 @@ def evaluate(
         seen_M = seen_mask(triples_M3, (degrees_E > 0).cpu())
         triples_M3 = triples_M3[seen_M == (test_set == "seen")]
     if not len(triples_M3):
-        raise DataError(f"{kg.name}: no {split} triples to evaluate on ({test_set} test set).")
+        which = {"seen": " whose entities train has", "unseen": " with an entity that train lacks"}
+        raise DataError(
+            f"{kg.name}: no {split} triples{which.get(test_set, '')} to evaluate on"
+            f" ({len(getattr(kg, split)):,} in all; the test set asked for is {test_set})."
+        )
     known = index_triples(torch.cat([kg.train, kg.valid, kg.test]), kg.n_entities, kg.n_relations)
     seed = derived_seed(config.seed, TEST) if seed is None else seed
     describe = build_describer(config, graph, n_paths or config.eval_paths)

@@ -18,6 +18,8 @@ from pathe.graph import Contexts, Graph, known_answers, owners
 from pathe.known import Side
 from pathe.model import PathE
 
+KEPT = 1 << 27  # scores
+
 
 @torch.no_grad()
 def most_plausible(
@@ -43,7 +45,8 @@ def most_plausible(
     sides: tuple[Side, Side] = ("tail", "head")
     candidates = {side: model.candidates(z_E, side) for side in sides}
     loops_R = _has_loops(graph)
-    total = sum(len(heads_R[r]) + len(tails_R[r]) for r in relations)
+    parts_R = {r: _parts(model, heads_R[r], tails_R[r]) for r in relations}
+    total = sum(sum(map(len, p)) + len(p) * len(heads_R[r]) for r, p in parts_R.items())
     done = 0
     best_K3 = torch.empty((0, 3), dtype=torch.long, device=z_E.device)
     scores_K, plausible_K = z_E.new_empty(0), z_E.new_empty(0)
@@ -64,17 +67,23 @@ def most_plausible(
             if progress:
                 progress(done, total)
 
-    for r in relations:
-        tails_N = tails_R[r]
-        sums = [lse_B for _, _, lse_B in scored(tails_N, r, "head")]
-        if not sums:
-            continue
-        by_tail_N = torch.cat(sums)
+    for r, tails_N in ((r, tails_N) for r, parts in parts_R.items() for tails_N in parts):
+        sums, back = [], []
+        for _, answers_BE, lse_B in scored(tails_N, r, "head"):
+            sums.append(lse_B)
+            if model.bridge:  # asked for the head, the same triple has another score
+                back.append(answers_BE[:, heads_R[r]])
+        by_tail_N, done_heads = torch.cat(sums), 0
         for heads_B, answers_BE, by_head_B in scored(heads_R[r], r, "tail"):
             answers_BN = answers_BE[:, tails_N]
             if not loops_R[r]:
                 answers_BN[heads_B[:, None] == tails_N] = float("-inf")
-            log_BN = answers_BN / temperature - (by_head_B[:, None] + by_tail_N) / 2
+            both_BN = answers_BN
+            if back:
+                of_heads = slice(done_heads, done_heads + len(heads_B))
+                both_BN = (answers_BN + torch.cat([b[:, of_heads] for b in back]).T) / 2
+            done_heads += len(heads_B)
+            log_BN = both_BN / temperature - (by_head_B[:, None] + by_tail_N) / 2
             log_BN[answers_BN.isneginf()] = float("-inf")  # known: where all are, sums are, too
             found = log_BN.flatten().topk(min(k, log_BN.numel()))
             row, column = found.indices // len(tails_N), found.indices % len(tails_N)
@@ -84,7 +93,14 @@ def most_plausible(
                 (best_K3, scores_K, plausible_K),
                 (new_N3, answers_BN.flatten()[found.indices], found.values),
             )
-    return best_K3, scores_K, plausible_K.exp()
+    return best_K3, scores_K, plausible_K.exp().clamp(max=1)  # rounding aside, it never is more
+
+
+def _parts(model: PathE, heads_N: Tensor, tails_N: Tensor) -> list[Tensor]:
+    """The tails to try together: with bridges their scores as questions are kept, so not all."""
+    if not len(tails_N):
+        return []
+    return list(tails_N.split(max(KEPT // len(heads_N), 1) if model.bridge else len(tails_N)))
 
 
 def _by_relation(contexts: Contexts, n_relations: int) -> tuple[Tensor, ...]:

@@ -71,7 +71,7 @@ def learned_rules(
         rows_N = (train_M3[:, 1] == relation).nonzero().squeeze(1)
         rows_N = rows_N[keyed(seed, rows_N).argsort()[:n_facts]]
         worth: dict[tuple[int, ...], float] = defaultdict(float)
-        for row_1 in rows_N.split(1):
+        for row_1 in rows_N[:, None]:
             gone = pairs.of_same(row_1) if whole_pairs else row_1
             fact = Connected(model, describe, train_M3[row_1[0]], "tail", gone)
             for path in fact.paths(PATHS):
