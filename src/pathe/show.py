@@ -240,6 +240,11 @@ def judged(triple: Judged, reasons: list[Explanation]) -> Iterator[RenderableTyp
 
 def evidence(reason: Explanation, n: int) -> Iterator[Text]:
     """The n paths that moved a score most, a line each: near the entity they are of."""
+    if reason.bridged:
+        colour = "green" if reason.bridged > 0 else "red"
+        yield Text.assemble(
+            (f"{reason.bridged:+.3f}", colour), (" by all paths between them", "dim")
+        )
     for bridge in reason.bridges[:n]:
         colour = "green" if bridge.effect > 0 else "red"
         words = plain(bridge.words(reason.start(bridge)))
