@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from command import pathe
 from graphs import DEVICES, knowledge_graph, sorted_triples, toy
 from small import learner, train
 from test_predict import artifact_of, predictor
@@ -18,7 +16,6 @@ from pathe.bridge import Bridge, Round
 from pathe.bridging import bridge_links, bridge_relations
 from pathe.builder import build_describer
 from pathe.config import configure
-from pathe.connections import Connected
 from pathe.encoding import encode
 from pathe.errors import ConfigError
 from pathe.evaluation import evaluate, evaluate_links
@@ -26,8 +23,6 @@ from pathe.graph import build_graph, by_pair
 from pathe.known import index_triples
 from pathe.predict import Predictor
 from pathe.propagation import both_ways
-from pathe.rules import count, count_plain
-from pathe.twins import twin
 
 BRIDGE = {"bridge": "paths", "bridge_dim": 6, "bridge_hops": 3}
 
@@ -287,127 +282,6 @@ def test_settings_that_do_not_fit_are_refused():
         configure(settings={"bridge": "walk"})
 
 
-def connected(facts, triple, part="tail", hops=3, n_relations=3, seed=0):
-    """A model with bridges on a small graph, and what connects one triple of it."""
-    kg = knowledge_graph(facts)
-    torch.manual_seed(seed)
-    artifact = artifact_of(kg, **(BRIDGE | {"bridge_hops": hops}))
-    graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
-    describe = build_describer(artifact.config, graph, 2)
-    return Connected(artifact.model, describe, torch.tensor(triple), part), kg
-
-
-@pytest.mark.parametrize("part", ["tail", "head", "relation"])
-def test_the_only_path_between_two_entities_is_found_and_is_all_there_is(part):
-    facts = [(0, 0, 1), (2, 1, 1), (2, 2, 3), (4, 0, 5), (0, 1, 4)]
-    found, _ = connected(facts, (0, 0, 3), part)
-    whole = found.score()
-    assert whole != 0
-    [path] = found.paths(5)
-    steps = ((0, 0, 1), (2, 1, 1), (2, 2, 3))
-    assert path.steps == (steps[::-1] if part == "head" else steps)
-    assert found.score([path]) == 0
-    kinds = (3 + 2, 1, 3 + 0) if part == "head" else (0, 3 + 1, 2)
-    assert path.kinds == kinds
-
-
-def test_worth_is_what_the_score_loses_to_first_order():
-    """The sum over a hop's edges is the derivative by a factor on all that arrives in it."""
-    facts = [(0, 0, 1), (0, 1, 2), (1, 2, 3), (2, 0, 3), (1, 1, 2)]
-    found, _ = connected(facts, (0, 0, 3), hops=2)
-    reached, traces, score = found._run([])
-    grads = torch.autograd.grad(score, [t.arrived_AD for t in traces], allow_unused=True)
-    for trace, grad in zip(traces, grads, strict=True):
-        total = found._worths(reached, trace, grad).sum()
-        torch.testing.assert_close(total, (trace.arrived_AD * grad).sum())
-
-
-def test_paths_do_not_cross_themselves_and_hide_what_is_held_out():
-    kg = toy()
-    artifact = artifact_of(kg, **BRIDGE)
-    describe = build_describer(
-        artifact.config, build_graph(kg.train, kg.n_entities, kg.n_relations), 2
-    )
-    for row in range(0, len(kg.train), 17):
-        found = Connected(artifact.model, describe, kg.train[row].long(), "tail",
-                          torch.tensor([row]))  # fmt: skip
-        for path in found.paths(10):
-            here = [int(kg.train[row, 0])]
-            for (h, _, t), kind in zip(path.steps, path.kinds, strict=True):
-                source, target = (h, t) if kind < kg.n_relations else (t, h)
-                assert source == here[-1]
-                here.append(target)
-            assert here[-1] == int(kg.train[row, 2])
-            assert len(set(here)) == len(here)
-            assert row not in path.triples
-            assert all(
-                kg.train[i].tolist() == list(step)
-                for i, step in zip(path.triples, path.steps, strict=True)
-            )
-
-
-def test_an_explanation_names_the_paths_between():
-    kg = knowledge_graph([(0, 0, 1), (2, 1, 1), (2, 2, 3), (4, 0, 5), (0, 1, 4)])
-    p = predictor(kg, **BRIDGE)
-    reason = p.explain("e0000", "r0", "e0003")
-    [bridge] = reason.bridges
-    assert bridge.effect == pytest.approx(reason.bridged)
-    whole = p.score_without("e0000", "r0", "e0003", reason.paths)
-    assert reason.alone == pytest.approx(whole - reason.bridged, abs=1e-5)  # no path of any kind
-    words = "e0000 -r0-> e0001 <-r1- e0002 -r2-> e0003"
-    assert f"{bridge.effect:+.3f} between: {words}" in reason.words()
-    assert reason.as_dict()["bridges"][0]["effect"] == bridge.effect
-    assert p.explain("e0000", "r0", "e0005").bridges[0].effect != 0
-    backwards = p.explain("e0000", "r0", "e0003", "head")
-    assert "e0003 <-r2- e0002 -r1-> e0001 <-r0- e0000" in backwards.words()
-
-
-def family():
-    """Everybody's mother's mother is their granny; some grannies are left to be found."""
-    facts = [(2 * i, 0, 2 * i + 1) for i in range(40)]  # child -mother-> mother
-    facts += [(2 * i + 1, 0, 80 + i) for i in range(40)]  # -mother-> grandmother
-    facts += [(2 * i, 1, 80 + i) for i in range(40)]  # child -granny-> grandmother
-    facts += [(2 * i, 2, (2 * i + 7) % 80) for i in range(40)]  # noise
-    return knowledge_graph(facts, facts[80:84], facts[84:88])
-
-
-def test_a_planted_rule_is_learned_and_counted(tmp_path):
-    kg = family()
-    more = BRIDGE | {"bridge_dim": 8, "negative_sampling": "all", "hold_out_batch": True,
-                     "max_epochs": 30, "batch_size": 32}  # fmt: skip
-    train(kg, tmp_path / "run", **more)
-    p = Predictor(tmp_path / "run", kg)
-    found = list(p.rules("r1", 3))
-    assert found[0].path == ["r0", "r0"]
-    assert found[0].words() == "-r0-> -r0->"
-    assert (found[0].support, found[0].connected) == (40, 40)
-    assert found[0].trust > 0.5
-    assert {rule.relation for rule in p.rules(k=1)} <= {"r0", "r1", "r2"}
-
-
-def test_support_is_counted_over_distinct_pairs():
-    # two ways from 0 to 3, one from 0 to 4, one from 1 to 3; 0 and 3 have the relation
-    facts = [(0, 0, 1), (0, 0, 2), (1, 1, 3), (2, 1, 3), (2, 1, 4), (0, 2, 3), (3, 0, 0)]
-    edges = both_ways(build_graph(sorted_triples(facts), 5, 3))
-    for how in (count, count_plain):
-        assert how(edges, (0, 1), 2) == (1, 2)  # (0, 3), (0, 4)
-        assert how(edges, (0, 0), 2) == (0, 2)  # (3, 1), (3, 2)
-        assert how(edges, (0, 3 + 0), 2) == (0, 0)  # there and back again counts for nothing
-        assert how(edges, (3 + 2,), 0) == (1, 1)  # (3, 0) against the arrow
-
-
-@pytest.mark.parametrize("kinds", [(0,), (1, 4), (2, 0, 5), (3, 3, 1, 2)])
-def test_support_counted_step_by_step_is_that_of_matrices(kinds):
-    made = torch.Generator().manual_seed(len(kinds))
-    facts = (torch.rand(150, 3, generator=made) * torch.tensor([40, 3, 40])).long().tolist()
-    edges = both_ways(build_graph(sorted_triples(facts), 40, 3))
-    assert twin("rules", "cpu")
-    for relation in range(3):
-        found = count(edges, kinds, relation)
-        assert found == count_plain(edges, kinds, relation)
-        assert found[1] > 0
-
-
 def test_questions_are_few_at_once_where_bridges_take_memory(monkeypatch):
     """The same answers, however little memory there is."""
     kg = toy()
@@ -422,31 +296,6 @@ def test_questions_are_few_at_once_where_bridges_take_memory(monkeypatch):
     assert [len(row) for row in again] == [len(row) for row in whole]
     for ours, theirs in zip(again, whole, strict=True):
         assert ours == pytest.approx(theirs, abs=1e-5)
-
-
-def test_rules_need_bridges():
-    with pytest.raises(ConfigError, match="bridge=paths"):
-        list(predictor().rules())
-
-
-def test_the_commands(tmp_path):
-    kg = family()
-    train(kg, tmp_path / "run", **BRIDGE | {"max_epochs": 1, "hold_out_batch": True})
-    kg.save(tmp_path / "kg")
-    use = ("run", "--data", "kg", "--device", "cpu")
-    told = pathe("rules", *use, "--relation", "r1", "-k", 2, cwd=tmp_path)
-    assert told.returncode == 0, told.stderr
-    assert "confidence" in told.stdout
-    found = json.loads(pathe("rules", *use, "--relation", "r1", "--json", cwd=tmp_path).stdout)
-    assert {"relation", "path", "trust", "support", "connected", "confidence"} == set(found[0])
-    asked = ("predict", *use, "--head", "e0000", "--relation", "r1", "--tail", "e0080")
-    told = pathe(*asked, "--explain", "--plot", "why.svg", cwd=tmp_path)
-    assert told.returncode == 0, told.stderr
-    assert "between e0000" in told.stdout
-    assert "between" in (tmp_path / "why.svg").read_text()
-    told = pathe("rules", *use, "--relation", "nothing", cwd=tmp_path)
-    assert told.returncode == 2
-    assert "unknown relation 'nothing'" in told.stderr
 
 
 @pytest.mark.parametrize("kept", [1, 40, 1 << 27])
@@ -467,11 +316,3 @@ def test_missing_triples_are_as_plausible_as_both_their_questions_say(kept, monk
         assert m.plausibility == pytest.approx(both, rel=1e-3)
         assert m.score == pytest.approx(tail.score, abs=1e-4)
     assert len({(m.head, m.relation, m.tail) for m in found}) == len(found)
-
-
-def test_relations_without_facts_have_no_rules():
-    kg = toy()
-    gone = kg.train[kg.train[:, 1] != 1]
-    fewer = replace(kg, train=gone, valid=kg.valid[:0], test=kg.test[:0])
-    rules = list(Predictor(artifact_of(kg, **BRIDGE), fewer).rules())
-    assert all(rule.relation != kg.relations[1] for rule in rules)
