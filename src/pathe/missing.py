@@ -37,7 +37,7 @@ def most_plausible(
 
     Tried are, for each relation, all heads with all tails that it has in the graph, and no entity
     with itself unless the relation does so there. Never more than `rows` x entities scores are
-    held.
+    held, with bridges KEPT more.
     """
     graph = describe.graph
     heads_R = _by_relation(graph.out_contexts, graph.n_relations)

@@ -140,7 +140,7 @@ def between(
     What arrives there after all hops is the same; the sources are always among the rows.
     """
     there, back = (reach(edges, ends_B, n_hops, keep_M) for ends_B in (sources_B, targets_B))
-    left_BE = torch.full_like(there.row_BE, n_hops + 1, dtype=torch.int8)
+    left_BE = torch.full_like(there.row_BE, n_hops + 1, dtype=torch.int16)
     left_BE[back.questions_A.long(), back.entities_A.long()] = _hops(back)
     questions_A, entities_A, hops_A = there.questions_A, there.entities_A, _hops(there)
     near_A = hops_A + left_BE[questions_A.long(), entities_A.long()] <= n_hops
@@ -156,7 +156,7 @@ def between(
 def _hops(reached: Reach) -> Tensor:
     """After how many hops each row was reached."""
     counts = torch.tensor((0, *reached.sizes), device=reached.row_BE.device).diff()
-    hops = torch.arange(len(counts), dtype=torch.int8, device=counts.device)
+    hops = torch.arange(len(counts), dtype=torch.int16, device=counts.device)
     return hops.repeat_interleave(counts)
 
 
