@@ -112,6 +112,31 @@ def test_a_step_does_not_see_the_edges_it_is_about(pairs):
         torch.testing.assert_close(ours[side], theirs)
 
 
+@pytest.mark.parametrize("task", ["link", "relation"])
+def test_a_step_may_take_a_share_of_the_edges(task):
+    """Scores are those of the smaller graph, what arrives counted for all that is missing."""
+    kg = toy()
+    made = learner(kg, **BRIDGE | {"task": task, "bridge_edges": 0.5, "hold_out_batch": True})
+    whole, ids = made.describe.edges, torch.tensor([1, 4, 9])
+    triples = kg.train[ids].long()
+    ask = made._bridges if task == "link" else made._between
+    torch.manual_seed(5)
+    found = ask(triples, ids)
+    torch.manual_seed(5)
+    torch.rand(6 if task == "link" else 3)  # which questions have bridges
+    sample = whole.sample(0.5, ids)
+    assert len(sample.relations_M) < len(whole.relations_M)
+    if task == "link":
+        tails = made.model.bridge.links(sample, sample.without(), triples[:, 0], triples[:, 1])
+        torch.testing.assert_close(found["tail"], tails)
+        once = replace(sample, each=1.0)
+        other = made.model.bridge.links(once, once.without(), triples[:, 0], triples[:, 1])
+        assert not torch.allclose(tails, other)
+    else:
+        pairs = made.model.bridge.pairs(sample, sample.without(), triples[:, 0], triples[:, 2])
+        torch.testing.assert_close(found, pairs)
+
+
 def test_questions_that_do_without_bridges_have_node_scores():
     kg = toy()
     made = learner(kg, **BRIDGE | {"bridge_dropout": 0.5, "negative_sampling": "all"})

@@ -81,6 +81,30 @@ def test_an_experiment_runs_is_summarised_shipped_and_shown(place):
     assert (place / "page.md").read_text() == page
 
 
+def test_variants_of_a_recipe_are_runs_of_their_own_in_one_table(place):
+    path = place / "experiments" / "toy.yaml"
+    said = yaml.safe_load(path.read_text()) | {"table": "recipes", "seeds": [0], "ships": False}
+    said |= {"note": "On a toy.", "variants": {"half as wide": {"dim": 8}, "slow": {"clip": 0.5}}}
+    path.write_text(yaml.safe_dump(said, sort_keys=False))
+    (place / "page.md").write_text("<!-- tables -->\n<!-- end of tables -->\n")
+    args = ("reproduce", "toy", "--data", "data", "--page", "page.md")
+    found = pathe(*args, cwd=place)
+    assert found.returncode == 0, found.stderr
+    summary = json.loads((place / "results" / "toy.json").read_text())
+    assert [v["settings"] for v in summary["variants"].values()] == [{"dim": 8}, {"clip": 0.5}]
+    folder = place / "runs" / "toy"
+    for title, where in (("half as wide", "half-as-wide"), ("slow", "slow")):
+        result = json.loads((folder / where / "seed-0" / "result.json").read_text())
+        variant = summary["variants"][title]
+        assert variant["metrics"]["mrr"]["mean"] == result["mrr"]
+        assert variant["parameters"] == result["parameters"]
+        lost = f"{result['mrr'] - summary['metrics']['mrr']['mean']:+.3f}"
+        [line] = [x for x in (place / "page.md").read_text().splitlines() if f"| {title} |" in x]
+        assert f" {lost} " in line
+    assert summary["variants"]["half as wide"]["parameters"] < summary["parameters"]
+    assert pathe(*args, cwd=place).stderr.count("done already") == 3
+
+
 def test_trying_other_settings_touches_no_result(place):
     pathe("reproduce", "toy", "--data", "data", cwd=place)
     before = (place / "results" / "toy.json").read_text()
@@ -168,6 +192,8 @@ def test_an_interrupted_seed_goes_on(place):
         ({"settings": {"dimm": 3}}, "no setting 'dimm'"),
         ({"preset": "paper"}, "no preset 'paper'"),
         ({"seeds": 3}, "seeds are a list"),
+        ({"variants": {"none": {}}}, "no lines of"),
+        ({"variants": {"other": {"dimm": 3}}}, "no setting 'dimm'"),
         ({"seeds": []}, "seeds are a list"),
         ({"seeds": [0, 0]}, "seeds are a list"),
         ({"settings": None}, "settings are lines"),

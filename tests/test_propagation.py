@@ -130,3 +130,25 @@ def test_far_rows_are_left_out():
         found = between(edges, *ends, hops, edges.without())
         assert set(found.entities_A.tolist()) == expected
         assert found.entities_A[0] == 1
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("share", "n"), [(0.5, 600), (0.1, 600), (1.0, 600), (0.3, 3)])
+def test_a_sample_is_the_graph_of_its_triples(device, share, n):
+    """Edge for edge, none of those held out, each worth as many as it stands for."""
+    triples, edges, *_ = example(n=n, device=device)
+    held_out = torch.arange(len(triples), device=device)[1::4]
+    torch.manual_seed(1)
+    sample = edges.sample(share, held_out)
+    kept = sample.triples_M.unique().cpu()
+    assert not set(kept.tolist()) & set(held_out.tolist())
+    assert len(sample.triples_M) == 2 * len(kept)
+    expected = share * (len(triples) - len(held_out))
+    assert len(kept) == pytest.approx(expected, abs=0 if share == 1 else 40)
+    whole = both_ways(build_graph(triples[kept], 30, 3))
+    for name in ("offsets_E1", "owners_M", "neighbours_M", "relations_M"):
+        assert torch.equal(getattr(sample, name).cpu(), getattr(whole, name)), name
+    for name in ("order_M", "starts_C1", "offsets_R1"):
+        ours, theirs = getattr(sample.by_relation, name).cpu(), getattr(whole.by_relation, name)
+        assert torch.equal(ours, theirs), name
+    assert sample.each == pytest.approx(1 / share)

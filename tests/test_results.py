@@ -47,6 +47,8 @@ def test_a_result_says_where_it_comes_from_and_bars_that_it_missed_are_told(summ
     expected = experiment.config(summary["seeds"][0]).as_dict()
     config = Config().as_dict() | summary["config"]  # settings that came later are off by default
     assert {k: v for k, v in config.items() if k in expected} == expected
+    tried = {title: row["settings"] for title, row in summary.get("variants", {}).items()}
+    assert tried == experiment.variants
     missed = (ROOT / "docs" / "results.md").read_text().partition("## Bars that were missed")[2]
     told = f"/{summary['name']}.json" in missed.partition("\n## ")[0]
     assert told == any(judged(summary)[key]["mean"] < bar for key, bar in summary["bars"].items())

@@ -103,6 +103,8 @@ class Bridge(nn.Module):
         for hop, size in zip(self.rounds, reached.sizes[1:], strict=True):
             assert isinstance(hop, Round)
             weights_BRD = hop.weights(asked_BD, self.relations)
+            if edges.each != 1:
+                weights_BRD = weights_BRD * edges.each
             arrived_AD = propagate(x_AD, weights_BRD, edges, keep_M, reached, size)
             if traces is not None:
                 traces.append(Trace(x_AD, weights_BRD, arrived_AD))

@@ -50,6 +50,7 @@ class Config:
     bridge_dim: int = 32  # numbers that a path carries
     bridge_hops: int = 4  # edges of the longest path between a pair
     bridge_dropout: float = 0.0  # share of training questions that do without bridges
+    bridge_edges: float = 1.0  # share of the edges that a training step's bridges take
     # objective
     loss: Literal["ce", "bce", "nssa"] = "ce"  # link loss
     label_smoothing: float = 0.0  # share of the target spread over the other answers
@@ -211,6 +212,10 @@ def _check(config: Config) -> None:
     for key, kind in _TYPES.items():
         if kind is float and not math.isfinite(getattr(config, key)):
             raise ConfigError(f"{key} must be a finite number; got {getattr(config, key)}.")
+    if not 0 < config.bridge_edges <= 1:
+        raise ConfigError(
+            f"bridge_edges must be above 0 and at most 1; got {config.bridge_edges}."
+        )
     if config.validate_every > config.max_epochs:
         raise ConfigError(
             f"validate_every ({config.validate_every}) is more than max_epochs "

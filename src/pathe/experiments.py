@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,8 +18,10 @@ from pathe.files import write_json
 if TYPE_CHECKING:
     from pathe.datasets import KnowledgeGraph
 
-Table = Literal["link", "relation", "inductive", "ablation", "paths"]
+Table = Literal["link", "relation", "inductive", "ablation", "paths", "recipes"]
 METRICS = ("mrr", "hits_at_1", "hits_at_3", "hits_at_5", "hits_at_10", "mean_rank")
+OF_VARIANT = ("seeds", "commits", "metrics", "inference", "parameters", "valid_mrr",
+              "train_seconds", "device", "runs")  # fmt: skip
 Say = Callable[[str], None]
 
 
@@ -39,6 +41,14 @@ class Experiment:
     bars: Mapping[str, float] = field(default_factory=dict)  # what it should reach at least
     ships: bool = False  # its best model is kept in models/NAME
     note: str = ""
+    variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # what else to try
+
+    def variant(self, title: str) -> Experiment:
+        """The same with some settings changed, as an experiment of its own."""
+        name = f"{self.name}/{title.replace(' ', '-')}"
+        settings = {**self.settings, **self.variants[title]}
+        bare: dict[str, Any] = {"paper": {}, "bars": {}, "variants": {}}
+        return replace(self, name=name, title=title, settings=settings, ships=False, **bare)
 
     def config(self, seed: int) -> Config:
         base = read_preset(self.preset) if self.preset else Config()
@@ -79,7 +89,7 @@ def read_experiment(name: str, folder: Path) -> Experiment:
     seeds = said.get("seeds", [0, 1, 2])
     if not isinstance(seeds, list) or not seeds or len(set(seeds)) < len(seeds):
         raise ConfigError(f"{path}: seeds are a list of different numbers; got {seeds!r}.")
-    for key in ("settings", "paper", "bars"):
+    for key in ("settings", "paper", "bars", "variants"):
         if not isinstance(said.setdefault(key, {}), dict):
             raise ConfigError(f"{path}: {key} are lines of `key: value`; got {said[key]!r}.")
     if (
@@ -90,6 +100,10 @@ def read_experiment(name: str, folder: Path) -> Experiment:
         raise ConfigError(f"{path}: no parameters (in millions) under paper.")
     experiment = Experiment(name=path.stem, **{**said, "seeds": tuple(seeds)})
     experiment.config(0)  # its settings are checked before any work
+    for title, changed in experiment.variants.items():
+        if not isinstance(changed, dict) or not changed:
+            raise ConfigError(f"{path}: variant {title!r} has no lines of `key: value`.")
+        experiment.variant(str(title)).config(0)
     return experiment
 
 
@@ -148,7 +162,15 @@ def reproduce(
         if experiment.table == "link":
             result = _on_all(result, kg, folder)
         found.append(result)
-    return summarise(experiment, found)
+    summary = summarise(experiment, found)
+    more = {"settings": settings, "say": say, "progress_bar": progress_bar}
+    for title, changed in experiment.variants.items():
+        say(f"{experiment.name}: {title}")
+        one = reproduce(experiment.variant(title), data, runs, **more)
+        summary.setdefault("variants", {})[title] = {
+            "settings": dict(changed), **{key: one[key] for key in OF_VARIANT}
+        }
+    return summary
 
 
 def _on_all(result: dict[str, Any], kg: KnowledgeGraph, folder: Path) -> dict[str, Any]:
@@ -199,6 +221,7 @@ def summarise(experiment: Experiment, found: list[dict[str, Any]]) -> dict[str, 
         "relation_metrics": spread([r["relation"] for r in found]) if "relation" in first else {},
         "parameters": first["parameters"],
         "parameters_as_published": first["parameters_as_published"],
+        "valid_mrr": statistics.fmean(r["best_valid_mrr"] or 0.0 for r in found),
         "train_seconds": statistics.fmean(r["train_seconds"] for r in found),
         "peak_memory_bytes": max(r["peak_memory_bytes"] for r in found),
         "device": ", ".join(sorted({r["device"] for r in found})),

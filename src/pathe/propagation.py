@@ -34,7 +34,8 @@ class Chunks(Tensors):
 class Edges(Tensors):
     """Every triple as two edges that arrive: by its relation r at the tail, by r + R at the head.
 
-    Entity e owns slots offsets_E1[e] to offsets_E1[e + 1].
+    Entity e owns slots offsets_E1[e] to offsets_E1[e + 1]. Of a sample each edge counts for
+    `each` of the whole.
     """
 
     n_relations: int
@@ -45,6 +46,7 @@ class Edges(Tensors):
     triples_M: Tensor  # int64: the row of the training triple behind each slot
     slots_N2: Tensor  # int64: the two slots of each training triple
     by_relation: Chunks
+    each: float = 1.0
 
     def without(self, held_out_ids: Tensor | None = None) -> Tensor:
         """keep_M: False for both slots of the training triples that are held out."""
@@ -52,6 +54,31 @@ class Edges(Tensors):
         if held_out_ids is not None:
             keep_M[self.slots_N2[held_out_ids].flatten()] = False
         return keep_M
+
+    def sample(self, share: float, held_out_ids: Tensor | None = None) -> Edges:
+        """A random share of the triples, those held out not among them, both their edges.
+
+        Its training triples have no numbers: nothing more can be held out of it.
+        """
+        keep_N = torch.rand(len(self.slots_N2), device=self.offsets_E1.device) < share
+        keep_M = self.without(held_out_ids) & keep_N[self.triples_M]
+        before_M1 = F.pad(keep_M.cumsum(0), (1, 0))
+        by_relation_M = self.by_relation.order_M.long()
+        by_relation_M = before_M1[by_relation_M[keep_M[by_relation_M]]]
+        slots_K = keep_M.nonzero().squeeze(1)
+        relations_K = self.relations_M[slots_K]
+        sizes_R = torch.bincount(relations_K, minlength=2 * self.n_relations)
+        return Edges(
+            self.n_relations,
+            before_M1[self.offsets_E1],
+            self.owners_M[slots_K],
+            self.neighbours_M[slots_K],
+            relations_K,
+            self.triples_M[slots_K],
+            self.slots_N2[:0],
+            _chunks(by_relation_M, sizes_R, self.by_relation.size),
+            self.each / share,
+        )
 
 
 def both_ways(graph: Graph) -> Edges:

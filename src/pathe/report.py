@@ -146,6 +146,7 @@ def tables(summaries: list[dict[str, Any]], properties: list[dict[str, Any]] | N
         *_inductive(summaries),
         *_ablations(summaries),
         *_paths(summaries),
+        *_recipes(summaries),
         *_missed(summaries),
         *_properties(properties or []),
     ]
@@ -219,6 +220,31 @@ def _paths(summaries: list[dict[str, Any]]) -> Iterator[str]:
         cells = [_marked(summary, key, plain=True) for key in COLUMNS]
         yield _line(str(n_paths), str(len(summary["seeds"])), *cells, _link(summary))
     yield ""
+
+
+def _recipes(summaries: list[dict[str, Any]]) -> Iterator[str]:
+    """A table each: a recipe, and what becomes of it with one thing changed."""
+    for summary in (s for s in summaries if s["table"] == "recipes"):
+        whole = _ranked(summary)["mrr"]["mean"]
+        yield f"\n## {summary['title']}\n"
+        if summary["note"]:
+            yield summary["note"] + "\n"
+        columns = ("seeds", "valid MRR", "MRR", "change", "Hits@10", "parameters", "training")
+        yield from _head(columns)
+        for title, row in [("the recipe", summary), *summary.get("variants", {}).items()]:
+            found = _ranked(row)
+            change = "" if row is summary else f"{found['mrr']['mean'] - whole:+.3f}"
+            cells = [_shown(row, found["mrr"]), change, _shown(row, found["hits_at_10"])]
+            size, seconds = f"{row['parameters']:,}", f"{row['train_seconds']:.0f} s"
+            valid = _figure(row["valid_mrr"])
+            yield _line(title, str(len(row["seeds"])), valid, *cells, size, seconds)
+        yield f"\n{_link(summary)}\n"
+
+
+def _ranked(row: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The full ranking: of unseen entities where there are some, or of the test set."""
+    found: dict[str, dict[str, float]] = row["inference"].get("full") or row["metrics"]
+    return found
 
 
 def _missed(summaries: list[dict[str, Any]]) -> Iterator[str]:

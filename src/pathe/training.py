@@ -25,6 +25,7 @@ from pathe.losses import class_weights, link_loss, relation_loss
 from pathe.machine import free_memory, pick_device
 from pathe.model import PathE
 from pathe.negatives import corrupt, is_known, shared
+from pathe.propagation import Edges
 from pathe.randomness import keyed
 from pathe.recorded import Recorded
 
@@ -280,27 +281,34 @@ class PathELearner(pl.LightningModule):
 
     def _bridges(self, triples_B3: Tensor, held_out_ids: Tensor) -> dict[Side, Tensor]:
         """For each side what bridges add to every entity as an answer (B x E): both at once."""
-        bridge, edges, b = self.model.bridge, self.describe.edges, len(triples_B3)
+        bridge, b = self.model.bridge, len(triples_B3)
         assert bridge is not None
-        assert edges is not None
         sources_Q = triples_B3[:, [0, 2]].T.flatten()
         kinds_Q = torch.cat([triples_B3[:, 1], triples_B3[:, 1] + self.graph.n_relations])
         rows_K = self._bridged(2 * b)
-        keep_M = edges.without(held_out_ids)
+        edges, keep_M = self._edges(held_out_ids)
         found_KE = bridge.links(edges, keep_M, sources_Q[rows_K], kinds_Q[rows_K])
         found_QE = found_KE.new_zeros(2 * b, found_KE.shape[1]).index_put((rows_K,), found_KE)
         return dict(zip(SIDES, found_QE.split(b), strict=True))
 
     def _between(self, triples_B3: Tensor, held_out_ids: Tensor) -> Tensor | float:
         """What bridges add to every relation between heads and tails (B x R)."""
-        bridge, edges, b = self.model.bridge, self.describe.edges, len(triples_B3)
+        bridge, b = self.model.bridge, len(triples_B3)
         if bridge is None:
             return 0.0
-        assert edges is not None
         rows_K = self._bridged(b)
         heads_K, _, tails_K = triples_B3[rows_K].unbind(1)
-        found_KR = bridge.pairs(edges, edges.without(held_out_ids), heads_K, tails_K)
+        found_KR = bridge.pairs(*self._edges(held_out_ids), heads_K, tails_K)
         return found_KR.new_zeros(b, found_KR.shape[1]).index_put((rows_K,), found_KR)
+
+    def _edges(self, held_out_ids: Tensor) -> tuple[Edges, Tensor]:
+        """What this step's bridges may take, and which of it is kept."""
+        edges, share = self.describe.edges, self.config.bridge_edges
+        assert edges is not None
+        if share == 1:
+            return edges, edges.without(held_out_ids)
+        edges = edges.sample(share, held_out_ids)
+        return edges, edges.without()
 
     def _bridged(self, n: int) -> Tensor:
         """The questions that have bridges; some do without, so that vectors alone learn, too."""
