@@ -169,7 +169,10 @@ def _leakage(kg: KnowledgeGraph, known: KnownTriples) -> Stats:
 
 
 def linked_pairs(kg: KnowledgeGraph) -> Stats:
-    """Shares of training and valid triples whose entities a (further) training triple links."""
+    """Shares of training and valid triples whose entities a (further) training triple links.
+
+    And how many valid triples would be linked, were they like training triples.
+    """
 
     def codes(triples_M3: Tensor) -> Tensor:
         ends_M2 = triples_M3[:, [0, 2]].long().sort(1).values
@@ -179,13 +182,14 @@ def linked_pairs(kg: KnowledgeGraph) -> Stats:
     _, places_M, counts_P = train_M.unique(return_inverse=True, return_counts=True)
     twice = int((counts_P[places_M] > 1).sum())
     linked = int(torch.isin(valid_M, train_M).sum())
-    return {"train": _ratio(twice, len(train_M)), "valid": _ratio(linked, len(valid_M))}
+    shares = {"train": _ratio(twice, len(train_M)), "valid": _ratio(linked, len(valid_M))}
+    return shares | {"valid_expected": (shares["train"] or 0.0) * len(valid_M)}
 
 
 def wants_pairs_held_out(pairs: Stats) -> bool:
     """Whether training links pairs again and again, and what is held out is hardly linked."""
-    train, valid = pairs["train"], pairs["valid"]
-    return bool(train and valid is not None and train > 0.05 and valid < train / 10)
+    enough = pairs["valid_expected"] >= 5  # of fewer, none may be linked by chance
+    return bool(enough and pairs["train"] > 0.05 and pairs["valid"] < pairs["train"] / 10)
 
 
 def _rules(kg: KnowledgeGraph, known: KnownTriples, reverse: bool) -> tuple[list[Stats], Tensor]:

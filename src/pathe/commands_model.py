@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -41,7 +42,10 @@ def train(
     ] = None,
     preset: Annotated[
         str | None,
-        typer.Option(help="Settings to start from; [cyan]pathe config[/] lists them. Or a .yaml."),
+        typer.Option(
+            help="Settings to start from: one that [cyan]pathe config[/] lists, or a .yaml. "
+            "Default: what suits the graph and this machine."
+        ),
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -58,10 +62,12 @@ def train(
 ) -> None:
     """Train a model to early stopping, export it and evaluate it.
 
+    Settings are chosen by the size and kind of the graph, with bridges wherever a quarter of an
+    hour is enough for them; [cyan]--set[/] and [cyan]--preset[/] say otherwise.
     The run's folder holds settings, metrics, checkpoints, the model, [cyan]result.json[/] and
     [cyan]report.png[/]. Ctrl-C saves; [cyan]--resume --out RUN[/] goes on exactly there.
     """
-    from pathe.config import Config, configure, read_overrides, read_preset
+    from pathe.config import configure, read_overrides, read_preset
 
     overrides = read_overrides(set_ or []) | ({"task": task.value} if task else {})
     if resume:
@@ -69,15 +75,24 @@ def train(
             raise PatheError("--resume needs the run's folder: --out RUN.")
         if preset is not None:
             raise PatheError("--resume goes on with the run's own settings: leave --preset out.")
+    leader = os.environ.get("PATHE_RUN")  # of a helping process: its settings are the run's
+    if resume or leader:
         from pathe.runs import resumed_config
 
-        base = resumed_config(out_)
+        base = resumed_config(Path(leader) if leader else out_)
     else:
-        base = read_preset(preset) if preset else Config()
+        base = read_preset(preset) if preset else None
     config = configure(base, overrides, "--set")
     kg = read(data)
     with err.status("starting ..."):
         from pathe import runs
+        from pathe.recipes import recommend
+
+        chosen = ""
+        if base is None:
+            config, chosen = recommend(kg, overrides)
+    if chosen:
+        tell(f"settings for this graph: {chosen}")
     folder = out_ or runs.free_folder(Path("runs") / f"{kg.name.replace(':', '-')}-{config.task}")
     tell(f"run folder: {folder}")
     result = runs.train(kg, config, folder, resume=resume, say=tell)

@@ -213,9 +213,7 @@ def _check(config: Config) -> None:
         if kind is float and not math.isfinite(getattr(config, key)):
             raise ConfigError(f"{key} must be a finite number; got {getattr(config, key)}.")
     if not 0 < config.bridge_edges <= 1:
-        raise ConfigError(
-            f"bridge_edges must be above 0 and at most 1; got {config.bridge_edges}."
-        )
+        raise ConfigError(f"bridge_edges must be above 0 and at most 1; got {config.bridge_edges}.")
     if config.validate_every > config.max_epochs:
         raise ConfigError(
             f"validate_every ({config.validate_every}) is more than max_epochs "

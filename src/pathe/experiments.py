@@ -168,7 +168,8 @@ def reproduce(
         say(f"{experiment.name}: {title}")
         one = reproduce(experiment.variant(title), data, runs, **more)
         summary.setdefault("variants", {})[title] = {
-            "settings": dict(changed), **{key: one[key] for key in OF_VARIANT}
+            "settings": dict(changed),
+            **{key: one[key] for key in OF_VARIANT},
         }
     return summary
 
