@@ -76,12 +76,11 @@ def train(
         if preset is not None:
             raise PatheError("--resume goes on with the run's own settings: leave --preset out.")
     leader = os.environ.get("PATHE_RUN")  # of a helping process: its settings are the run's
-    if resume or leader:
+    base = read_preset(preset) if preset else None
+    if begun := Path(leader) if leader else out_ if resume else None:
         from pathe.runs import resumed_config
 
-        base = resumed_config(Path(leader) if leader else out_)
-    else:
-        base = read_preset(preset) if preset else None
+        base = resumed_config(begun)
     config = configure(base, overrides, "--set")
     kg = read(data)
     with err.status("starting ..."):

@@ -163,7 +163,7 @@ def reproduce(
             result = _on_all(result, kg, folder)
         found.append(result)
     summary = summarise(experiment, found)
-    more = {"settings": settings, "say": say, "progress_bar": progress_bar}
+    more: dict[str, Any] = {"settings": settings, "say": say, "progress_bar": progress_bar}
     for title, changed in experiment.variants.items():
         say(f"{experiment.name}: {title}")
         one = reproduce(experiment.variant(title), data, runs, **more)
