@@ -23,8 +23,8 @@ ORDER = [
     "bridging", "connections", "rules_cpu", "rules", "builder", "artifact", "hub", "ranking",
     "evaluation", "calibration", "evidence", "missing", "vectors", "predict", "recorded",
     "batches", "training", "analysis", "recipes", "plots", "plot_reasons", "callbacks",
-    "runs", "experiments", "report", "tuning", "tables", "show", "options", "commands_graph", "commands_lab",
-    "commands_model", "commands_use", "cli",
+    "runs", "experiments", "report", "tuning", "tables", "show", "options", "commands_graph",
+    "commands_lab", "commands_model", "commands_use", "cli",
 ]  # fmt: skip
 
 
