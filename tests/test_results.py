@@ -73,6 +73,17 @@ def test_what_is_said_of_missing_triples_is_what_was_measured():
         assert f"| {name} | {' | '.join(map(str, counts.values()))} |" in text
 
 
+@pytest.mark.parametrize("family", ["fb237", "wn18rr"])
+def test_the_readme_shows_unseen_entities_as_the_files_hold_them(family):
+    lines = (ROOT / "README.md").read_text().splitlines()
+    name = {"fb237": "FB15k-237", "wn18rr": "WN18RR"}[family]
+    [at] = [i for i, line in enumerate(lines) if line.startswith(f"| {name} v1 to v4")]
+    for line, kind in ((lines[at], "link"), (lines[at + 1], "link-bridge")):
+        files = [ROOT / "results" / f"{family}_v{v}-{kind}.json" for v in (1, 2, 3, 4)]
+        found = [judged(json.loads(file.read_text()))["hits_at_10"]["mean"] for file in files]
+        assert line.split(" | ")[1] == " ".join(figure(value) for value in found)
+
+
 def readme_figures() -> list[tuple[str, str]]:
     text = (ROOT / "README.md").read_text()
     return re.findall(r"\| .*?MRR (\.\d+).*?\[.*?\]\((results/.+?\.json)\) \|", text)
