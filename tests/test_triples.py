@@ -73,6 +73,8 @@ def test_unknown_names_get_the_closest() -> None:
     few = Vocabulary(["Barack Obama", "Michelle Obama", "Berlin"])
     with pytest.raises(UnknownNameError, match=r"unknown entity 'Barak Obama'.*'Barack Obama'"):
         few.id("Barak Obama")
+    with pytest.raises(UnknownNameError, match=r"unknown entity 'BERLIN'\. Closest: 'Berlin'\."):
+        few.id("BERLIN")
     many = Vocabulary([*(f"/m/{i:06x}" for i in range(50_000)), "zebra_finch", "Zürich"])
     for wrong, right in [
         ("zebra_fnch", "zebra_finch"),

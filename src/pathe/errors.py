@@ -36,5 +36,6 @@ class Interrupted(PatheError):
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> str:
     """The known names closest to `name` as the tail of an error message, or nothing."""
-    close = difflib.get_close_matches(name, list(known), n=n, cutoff=0.5)
-    return f" Closest: {', '.join(repr(c) for c in close)}." if close else ""
+    spelt = {known_name.casefold(): known_name for known_name in known}
+    close = difflib.get_close_matches(name.casefold(), list(spelt), n=n, cutoff=0.5)
+    return f" Closest: {', '.join(repr(spelt[c]) for c in close)}." if close else ""
