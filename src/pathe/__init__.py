@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pathe.paths import mine_paths as mine_paths
     from pathe.paths import sample_paths as sample_paths
     from pathe.predict import Predictor as Predictor
+    from pathe.recipes import recommend as recommend
+    from pathe.runs import train as train
     from pathe.schema import coverage as coverage
 
 # Idle OpenMP threads spin before they sleep. Where other work wants the cores, too, their default
@@ -44,8 +46,10 @@ _DOOR = {
     "mine_paths": "paths.mine_paths",
     "pull": "hub.pull_model",
     "push": "hub.push_model",
+    "recommend": "recipes.recommend",
     "sample_paths": "paths.sample_paths",
     "save": "artifact.save_model",
+    "train": "runs.train",
 }
 __all__ = [
     "Graph",
@@ -59,8 +63,10 @@ __all__ = [
     "mine_paths",
     "pull",
     "push",
+    "recommend",
     "sample_paths",
     "save",
+    "train",
 ]
 
 
