@@ -96,7 +96,7 @@ print(sample_paths(build_graph(triples, 3, 1), torch.arange(3), 2, 3, seed=0).to
 def test_the_front_door_is_pinned():
     assert sorted(pathe.__all__) == [
         "Graph", "KnowledgeGraph", "PatheError", "Predictor", "build_graph", "coverage", "evaluate",
-        "load", "mine_paths", "pull", "push", "sample_paths", "save",
+        "load", "mine_paths", "pull", "push", "recommend", "sample_paths", "save", "train",
     ]  # fmt: skip
     for name in pathe.__all__:
         assert getattr(pathe, name).__module__.startswith("pathe.")
