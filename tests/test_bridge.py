@@ -106,35 +106,33 @@ def test_a_step_does_not_see_the_edges_it_is_about(pairs):
     describe = build_describer(whole.config, less, whole.config.n_paths)
     none = torch.zeros(3, kg.n_entities)
     h, r, t = kg.train[ids].long().unbind(1)
-    ours = whole._bridges(kg.train[ids].long(), held)
+    ours, _ = whole._bridges(kg.train[ids].long(), held)
     for side, fixed in (("tail", h), ("head", t)):
         theirs = bridge_links(whole.model, describe, none, fixed, r, side)
         torch.testing.assert_close(ours[side], theirs)
 
 
-@pytest.mark.parametrize("task", ["link", "relation"])
+@pytest.mark.parametrize("task", ["link", "relation", "multi"])
 def test_a_step_may_take_a_share_of_the_edges(task):
     """Scores are those of the smaller graph, what arrives counted for all that is missing."""
     kg = toy()
     made = learner(kg, **BRIDGE | {"task": task, "bridge_edges": 0.5, "hold_out_batch": True})
     whole, ids = made.describe.edges, torch.tensor([1, 4, 9])
-    triples = kg.train[ids].long()
-    ask = made._bridges if task == "link" else made._between
+    triples, bridge = kg.train[ids].long(), made.model.bridge
     torch.manual_seed(5)
-    found = ask(triples, ids)
+    links, pairs = made._bridges(triples, ids)
     torch.manual_seed(5)
-    torch.rand(6 if task == "link" else 3)  # which questions have bridges
-    sample = whole.sample(0.5, ids)
+    sample = whole.sample(0.5, ids)  # one for both tasks
     assert len(sample.relations_M) < len(whole.relations_M)
-    if task == "link":
-        tails = made.model.bridge.links(sample, sample.without(), triples[:, 0], triples[:, 1])
-        torch.testing.assert_close(found["tail"], tails)
+    parts = sample, sample.without()
+    if task != "relation":
+        tails = bridge.links(*parts, triples[:, 0], triples[:, 1])
+        torch.testing.assert_close(links["tail"], tails)
         once = replace(sample, each=1.0)
-        other = made.model.bridge.links(once, once.without(), triples[:, 0], triples[:, 1])
+        other = bridge.links(once, once.without(), triples[:, 0], triples[:, 1])
         assert not torch.allclose(tails, other)
-    else:
-        pairs = made.model.bridge.pairs(sample, sample.without(), triples[:, 0], triples[:, 2])
-        torch.testing.assert_close(found, pairs)
+    if task != "link":
+        torch.testing.assert_close(pairs, bridge.pairs(*parts, triples[:, 0], triples[:, 2]))
 
 
 def test_questions_that_do_without_bridges_have_node_scores():
@@ -143,7 +141,7 @@ def test_questions_that_do_without_bridges_have_node_scores():
     triples = kg.train[:40].long()
     none = torch.zeros(40, kg.n_entities)
     torch.manual_seed(3)
-    found = made._bridges(triples, None)
+    found, _ = made._bridges(triples, None)
     for side, column in (("tail", 0), ("head", 2)):
         bare = ~found[side].any(1)
         assert 8 < int(bare.sum()) < 32
@@ -173,7 +171,7 @@ def test_a_step_about_relations_sees_neither_its_edges_nor_bridges_everywhere():
     ids = torch.arange(40)
     triples, held = kg.train[:40].long(), made._held_out(ids)
     torch.manual_seed(3)
-    found = made._between(triples, held)
+    _, found = made._bridges(triples, held)
     kept = kg.train[40:]
     edges = both_ways(build_graph(kept, kg.n_entities, kg.n_relations))
     full = made.model.bridge.pairs(edges, edges.without(), triples[:, 0], triples[:, 2])
@@ -210,7 +208,7 @@ def test_a_loss_adds_each_answer_its_own_bridges(sampling, monkeypatch):
     planted = (100.0 * torch.arange(kg.n_entities)).expand(3, -1)
     for there in (0.0, 1.0):
         sides = {"tail": there * (planted + 1), "head": there * (planted + 2)}
-        monkeypatch.setattr(made, "_bridges", lambda *_, sides=sides: sides)
+        monkeypatch.setattr(made, "_bridges", lambda *_, sides=sides: (sides, 0.0))
         torch.manual_seed(0)
         made._loss(ids, torch.tensor(5))
     picks = made._answers(kg.train[ids].long(), torch.tensor(5))

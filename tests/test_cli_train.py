@@ -6,8 +6,10 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
+import yaml
 from command import pathe
 from test_cli import refused
 
@@ -118,6 +120,27 @@ def test_predict_answers_in_names_and_leaves_known_facts_out(place):
     assert "'e1'" in refused(
         "predict", run, "--data", "graph", "--head", "e1x", "--relation", "r1", cwd=place
     )
+
+
+def test_a_helping_process_takes_the_settings_of_the_run(place):
+    """Its own choice may differ: it sees other threads, or other memory."""
+    made = pathe("train", "graph", *TINY, "--set", "bridge_hops=2", "--out", "led", cwd=place)
+    assert made.returncode == 0, made.stderr
+    with mock.patch("pathe.runs.train", return_value={}) as train:
+        found = pathe("train", "graph", *TINY, "--out", "led", cwd=place, PATHE_RUN="led")
+    assert found.returncode == 0, found.stderr
+    assert train.call_args.args[1].bridge_hops == 2
+
+
+def test_the_settings_that_were_chosen_are_told_and_kept(place):
+    made = pathe("train", "graph", *TINY, "--out", "chosen", cwd=place)
+    assert "settings for this graph: vectors and bridges of" in made.stderr
+    assert "a smaller batch" not in made.stderr
+    kept = yaml.safe_load((place / "chosen" / "config.yaml").read_text())
+    assert (kept["bridge"], kept["dim"], kept["max_epochs"]) == ("paths", 8, 2)
+    preset = pathe("train", "graph", "--preset", "tiny", *TINY, "--out", "preset", cwd=place)
+    assert "settings for this graph" not in preset.stderr
+    assert yaml.safe_load((place / "preset" / "config.yaml").read_text())["bridge"] == "none"
 
 
 def test_two_processes_train_one_model(place):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+import torch
 from graphs import knowledge_graph, toy
 
 from pathe import recipes
 from pathe.config import Config
 from pathe.errors import ConfigError
-from pathe.recipes import _reached, recommend
+from pathe.recipes import _bridge_seconds, _reached, recommend
 
 LINE = [(i, 0, i + 1) for i in range(99)]
-
-
-def changed(config: Config) -> dict[str, object]:
-    usual = Config().as_dict()
-    return {key: value for key, value in config.as_dict().items() if value != usual[key]}
 
 
 @pytest.fixture
@@ -23,7 +21,7 @@ def slower(monkeypatch):
     """Makes this machine as many times slower as asked."""
 
     def by(times: float) -> None:
-        for kind in ("row", "edge", "path"):
+        for kind in recipes.COST["cpu"]:
             monkeypatch.setitem(recipes.COST["cpu"], kind, recipes.COST["cpu"][kind] * times)
 
     monkeypatch.setattr(recipes, "COST", {k: dict(v) for k, v in recipes.COST.items()})
@@ -40,22 +38,37 @@ def test_a_small_graph_gets_bridges_small_batches_and_enough_steps():
     assert config.bridge == "paths"
     assert config.negative_sampling == "all"
     assert "bridges of" in words
-    steps = config.max_epochs * len(kg.train) / config.batch_size
-    assert 500 <= steps <= 2000
+    steps = len(kg.train) / config.batch_size
+    assert 500 <= config.max_epochs * steps <= 2000
+    assert config.patience >= config.max_epochs // 2  # or training would end before
     assert recommend(kg) == (config, words)
+    tiny = knowledge_graph([(0, 0, 1)])
+    assert recommend(tiny)[0].max_epochs == 100
 
 
 def test_what_is_given_stays():
-    given = {"batch_size": 7, "bridge_hops": 2, "bridge_dropout": 0.3, "task": "multi", "seed": 5}
+    given = {"batch_size": 7, "bridge_hops": 2, "bridge_dropout": 0.97, "task": "multi", "seed": 5}
     config, words = recommend(toy(), given)
     assert {key: getattr(config, key) for key in given} == given
-    assert "bridges of 2 hops" in words
+    assert "bridges of 2 hops for 3% of the questions" in words
     config, words = recommend(toy(), {"bridge": "none"})
     assert config.bridge == "none"
     assert config.batch_size < 64  # some steps an epoch without bridges, too
     assert words == "vectors"
+    assert recommend(toy(), {"validate_every": 90})[0].max_epochs >= 90
     with pytest.raises(ConfigError, match="dim must be"):
         recommend(toy(), {"dim": 7})
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_told_first():
+    with pytest.raises(ConfigError, match="torch finds none"):
+        recommend(toy(), {"accelerator": "gpu"})
+
+
+def test_relations_are_learnt_with_bridges_for_all_questions():
+    config, _ = recommend(toy(), {"task": "relation"})
+    assert (config.bridge, config.bridge_dropout, config.path_form) == ("paths", 0.0, "single")
 
 
 def test_what_questions_reach_is_counted():
@@ -77,19 +90,30 @@ def test_a_slower_machine_has_bridges_for_fewer_questions_then_none(slower):
     kg = toy()
     usual = recommend(kg, CPU)[0]
     found = []
-    for times in (100, 10, 10, 10, 10):
+    for times in (60, 3, 3, 3, 3, 3):
         slower(times)
         found.append(recommend(kg, CPU))
     shares = [1 - c.bridge_dropout for c, _ in found if c.bridge == "paths"]
     assert shares == sorted(shares, reverse=True)
     assert 0.05 <= shares[-1] < 1 - usual.bridge_dropout
+    assert f"for {shares[-1]:.0%} of the questions" in found[len(shares) - 1][1]
+    assert "takes some 20 minutes less" in found[len(shares) - 1][1]
     config, words = found[-1]
     assert config.bridge == "none"
-    assert config.negative_sampling == "shared"
-    assert "hours here (--set bridge=paths)" in words
-    forced, _ = recommend(kg, CPU | {"bridge": "paths"})
-    assert forced.bridge == "paths"
-    assert forced.bridge_dropout == usual.bridge_dropout
+    assert "here (--set bridge=paths)" in words
+    for given in ({"bridge": "paths"}, {"bridge_dropout": 0.0}):  # knows what it wants
+        forced, words = recommend(kg, CPU | given)
+        assert (forced.bridge, forced.bridge_dropout) == ("paths", usual.bridge_dropout)
+        assert "takes some" in words
+
+
+def test_fewer_edges_take_less_time():
+    kg, config = toy(), Config(bridge="paths")
+    less = recommend(kg, {"bridge_edges": 0.1})[0]
+    assert less.bridge_edges == 0.1
+    reached = _reached(kg)
+    whole = _bridge_seconds(kg, config, reached, 1.0)
+    assert _bridge_seconds(kg, replace(config, bridge_edges=0.1), reached, 1.0) < whole
 
 
 def test_pairs_are_held_out_where_that_is_how_the_data_were_made():
@@ -97,7 +121,7 @@ def test_pairs_are_held_out_where_that_is_how_the_data_were_made():
     kg = knowledge_graph(twice, valid=[(i, 0, (i + 9) % 40) for i in range(30)])
     assert recommend(kg)[0].hold_out_pairs
     again = recommend(kg, {"hold_out_batch": False})[0]  # which needs them
-    assert again.bridge == "paths"
+    assert (again.bridge, again.negative_sampling) == ("paths", "all")
     assert not again.hold_out_pairs
     assert not recommend(knowledge_graph(LINE))[0].hold_out_pairs
     few = knowledge_graph(twice, valid=[(i, 0, (i + 9) % 40) for i in range(4)])
@@ -111,14 +135,20 @@ def test_settings_that_go_with_fewer_things_get_those():
     assert config.bridge == "paths"
 
 
-def test_where_bridges_do_not_fit_there_are_none(monkeypatch):
+def test_where_bridges_do_not_fit_batches_are_smaller_then_there_are_none(monkeypatch):
+    kg = knowledge_graph([(i, 0, (i * i + k) % 200) for i in range(200) for k in range(8)])
+    assert recommend(kg)[0].batch_size == 32
+
     def check(config: Config, n_entities: int, n_triples: int) -> None:
-        if config.bridge == "paths" or config.negative_sampling == "all":
+        if config.batch_size > largest and (config.bridge == "paths" or config.n_paths > 4):
             raise ConfigError("too much")
 
     monkeypatch.setattr(recipes, "check_fits", check)
-    config, words = recommend(toy())
-    assert set(changed(config)) == {"batch_size"}
-    assert words == "vectors"
-    monkeypatch.setattr(recipes, "check_fits", lambda *given: check(Config(bridge="paths"), 0, 0))
-    assert recommend(toy(), {"n_paths": 9}) == (Config(n_paths=9), "the defaults")
+    largest = 10
+    assert recommend(kg)[0].batch_size == 8
+    assert recommend(kg)[0].bridge == "paths"
+    largest = 1
+    config, words = recommend(kg)
+    assert config.bridge == "none"
+    assert words == "vectors; there is too little memory here for bridges"
+    assert recommend(kg, {"n_paths": 9})[0] == Config(n_paths=9)  # training says what is wrong

@@ -36,6 +36,9 @@ class Interrupted(PatheError):
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> str:
     """The known names closest to `name` as the tail of an error message, or nothing."""
-    spelt = {known_name.casefold(): known_name for known_name in known}
-    close = difflib.get_close_matches(name.casefold(), list(spelt), n=n, cutoff=0.5)
-    return f" Closest: {', '.join(repr(spelt[c]) for c in close)}." if close else ""
+    spelt: dict[str, list[str]] = {}
+    for known_name in known:
+        spelt.setdefault(known_name.casefold(), []).append(known_name)
+    alike = difflib.get_close_matches(name.casefold(), list(spelt), n=n, cutoff=0.5)
+    close = [known_name for key in alike for known_name in spelt[key]][:n]
+    return f" Closest: {', '.join(map(repr, close))}." if close else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 import typing
 from collections.abc import Callable, Mapping
@@ -45,7 +46,7 @@ class Experiment:
 
     def variant(self, title: str) -> Experiment:
         """The same with some settings changed, as an experiment of its own."""
-        name = f"{self.name}/{title.replace(' ', '-')}"
+        name = f"{self.name}/{_slug(title)}"
         settings = {**self.settings, **self.variants[title]}
         bare: dict[str, Any] = {"paper": {}, "bars": {}, "variants": {}}
         return replace(self, name=name, title=title, settings=settings, ships=False, **bare)
@@ -100,11 +101,27 @@ def read_experiment(name: str, folder: Path) -> Experiment:
         raise ConfigError(f"{path}: no parameters (in millions) under paper.")
     experiment = Experiment(name=path.stem, **{**said, "seeds": tuple(seeds)})
     experiment.config(0)  # its settings are checked before any work
-    for title, changed in experiment.variants.items():
-        if not isinstance(changed, dict) or not changed:
-            raise ConfigError(f"{path}: variant {title!r} has no lines of `key: value`.")
-        experiment.variant(str(title)).config(0)
+    _check_variants(experiment, path)
     return experiment
+
+
+def _check_variants(experiment: Experiment, path: Path) -> None:
+    if experiment.variants and experiment.table != "recipes":
+        raise ConfigError(f"{path}: variants are for table: recipes.")
+    slugs: dict[str, Any] = {}
+    for title, changed in experiment.variants.items():
+        if not isinstance(title, str) or not _slug(title) or _slug(title).startswith("seed-"):
+            raise ConfigError(f"{path}: a variant has a name in words; got {title!r}.")
+        if (other := slugs.setdefault(_slug(title), title)) != title:
+            raise ConfigError(f"{path}: variants {other!r} and {title!r} are too much alike.")
+        if not isinstance(changed, dict) or not changed or "seed" in changed:
+            raise ConfigError(f"{path}: variant {title!r} needs lines of `key: value`, no seed.")
+        experiment.variant(title).config(0)
+
+
+def _slug(title: str) -> str:
+    """A variant's name as a folder's."""
+    return re.sub(r"[^\w.]+", "-", title).strip("-.")
 
 
 def find_data(experiment: Experiment, root: Path | None) -> str:

@@ -1,7 +1,7 @@
 """Settings that suit a graph and a machine: what `pathe train` takes where nothing else is said.
 
-Bridges are worth the time they take, so they are taken wherever they fit into a budget: for half
-of the training questions, or for as many as can be. docs/results.md has what each part brings.
+Bridges are worth the time they take, so they are taken wherever they fit into a budget, if need be
+for fewer of the training questions. docs/decisions/0008-default-settings.md says why.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ from pathe.machine import pick_device
 from pathe.propagation import both_ways, reach
 from pathe.training import check_fits
 
-BUDGET = 900  # seconds of a training that bridges may take; as many for encoding all entities
-LEAST = 0.05  # of the questions: from bridges for fewer there is too little to learn
+BUDGET = 1200  # seconds of a training that bridges may take; as many for encoding all entities
+VECTORS = 1800  # for encoding all entities where there are no bridges
+LEAST = 0.05  # of the questions: bridges for fewer are none
 MOST_HOPS = 5  # of bridges, where it takes as many to get anywhere
-EPOCHS = ((20_000, 16), (200_000, 12), (math.inf, 6))  # with bridges; for fewer triples than that
-LEAST_STEPS = 500  # of a training
-SAMPLE = 64  # questions that are looked at to know what all reach
-# Nanoseconds of training: for each (question, entity) that a hop reaches, for each edge into it,
-# for each path that is read. On a CPU, of one core.
+# With bridges: epochs, for fewer triples than that
+EPOCHS = ((20_000, 16), (200_000, 12), (math.inf, 6))
+RELATION_EPOCHS = ((20_000, 16), (200_000, 4), (math.inf, 3))
+STEPS, MOST_EPOCHS = 500, 100  # so many steps at least, in so many epochs at most
+SAMPLE, SAMPLED_ROWS = 64, 1 << 24  # questions that are looked at to know what all reach
+# Nanoseconds of training: for each step, each (question, entity) that a hop looks at, each edge
+# into it, each path that is read. On a CPU, of one core.
 COST = {
-    "cuda": {"row": 1.0, "edge": 0.1, "path": 50},
-    "cpu": {"row": 1400, "edge": 80, "path": 2e4},
+    "cuda": {"step": 2e7, "row": 1.0, "edge": 0.1, "path": 50},
+    "cpu": {"step": 2e7, "row": 1400, "edge": 80, "path": 2e4},
 }
 ALL = {"negative_sampling": "all"}
 Settings = Mapping[str, Any]
@@ -41,82 +44,127 @@ Reached = list[tuple[float, float]]
 def recommend(kg: KnowledgeGraph, settings: Settings | None = None) -> tuple[Config, str]:
     """Settings for a graph on this machine, and what they are in words; those given are kept."""
     settings = dict(settings or {})
-    configure(settings=settings)  # says what is wrong with them
-    bridge, why = settings.get("bridge"), ""
-    reached = _reached(kg)
-    for recipe in _recipes(kg, bridge, reached):
+    given = configure(settings=settings)  # says what is wrong with them
+    pick_device(given.accelerator)
+    why = ""
+    if settings.get("bridge") != "none":
+        reached = _reached(kg)
+        for recipe in _bridges(kg, given, reached):
+            config = _fitting(kg, recipe, settings)
+            if config is None:
+                why = "; there is too little memory here for bridges"
+                continue
+            if _all_seconds(kg, config) > BUDGET:
+                continue
+            share, seconds = _share(kg, config, settings, reached)
+            if share:
+                config = configure(config, {"bridge_dropout": round(1 - share, 2)})
+                return config, _words(config, share, seconds)
+            why = f"; bridges would take {_time(seconds)} here (--set bridge=paths)"
+    if settings.get("bridge") != "paths":
+        for recipe in _vectors(kg, given):
+            config = _fitting(kg, recipe, settings)
+            if config is not None and _all_seconds(kg, config) < VECTORS:
+                return config, f"vectors{why}"
+    return given, "the defaults, as nothing else fits"
+
+
+def _bridges(kg: KnowledgeGraph, given: Config, reached: Reached) -> Iterator[Settings]:
+    """Small batches, few epochs, a rate that falls to nothing; the best first."""
+    n, relation = len(kg.train), given.task == "relation"
+    far = sum(rows < kg.n_entities / 2 for rows, _ in reached)  # hops before half is looked at
+    hops = min(max(far, 3), MOST_HOPS)
+    batch = min(512 if relation else 256, _power(n / 64))
+    by_size = RELATION_EPOCHS if relation else EPOCHS
+    epochs = max(next(epochs for most, epochs in by_size if n < most), -(-STEPS * batch // n))
+    epochs = max(min(epochs, MOST_EPOCHS), given.validate_every)
+    recipe = {
+        "bridge": "paths", "bridge_hops": hops, "batch_size": batch, "max_epochs": epochs,
+        "patience": max(10, epochs // 2), "learning_rate": 0.004, "schedule": "cosine",
+        "bridge_dropout": 0.0 if relation or hops == MOST_HOPS else 0.5,
+        "path_form": "joined" if hops == MOST_HOPS and not relation else "single",
+        "test_paths": 32,
+    }  # fmt: skip
+    if given.hold_out_batch and wants_pairs_held_out(linked_pairs(kg)):
+        recipe["hold_out_pairs"] = True
+    if given.aggregator != "transformer-joint":
+        yield recipe | ALL
+    yield recipe
+
+
+def _vectors(kg: KnowledgeGraph, given: Config) -> Iterator[Settings]:
+    """Large batches, but some steps an epoch on a small graph, too."""
+    n = len(kg.train)
+    if given.aggregator != "transformer-joint" and given.task != "relation":
+        yield ALL | {"batch_size": min(4096, _power(n / 64)), "learning_rate": 0.002,
+                     "max_epochs": max(40, given.validate_every), "patience": 5,
+                     "test_paths": 32}  # fmt: skip
+    yield {"batch_size": min(1024, _power(n / 64))}
+
+
+def _fitting(kg: KnowledgeGraph, recipe: Settings, settings: Settings) -> Config | None:
+    """A recipe with the settings given, in batches that fit into memory; None if none do."""
+    config = configure(settings={**recipe, **settings})
+    while True:
         try:
-            config = configure(settings={**recipe, **settings})
             check_fits(config, kg.n_entities, len(kg.train))
         except ConfigError:
-            continue  # too much memory, or nothing that goes with what is given
-        if config.negative_sampling == "all" and _all_seconds(kg, config) > BUDGET:
-            continue
-        if config.bridge == "none":
-            return config, f"vectors{why}"
-        seconds = _bridge_seconds(kg, config, reached)
-        share = (1 - config.bridge_dropout) * min(BUDGET / seconds, 1)
-        if bridge is None and share < LEAST:
-            why = f"; bridges would take {_words(seconds)} here (--set bridge=paths)"
-            continue
-        if bridge is None and "bridge_dropout" not in settings:
-            config = configure(config, {"bridge_dropout": round(1 - share, 2)})
-        hops = config.bridge_hops
-        return config, f"vectors and bridges of {hops} hops (--set bridge=none is faster)"
-    return configure(settings=settings), "the defaults"
-
-
-def _recipes(kg: KnowledgeGraph, bridge: str | None, reached: Reached) -> Iterator[Settings]:
-    """The best first: with bridges or without, against all entities or some."""
-    n = len(kg.train)
-    if bridge != "none":  # small batches, few epochs, a rate that falls to nothing
-        far = sum(rows < kg.n_entities / 2 for rows, _ in reached)  # hops before half is reached
-        hops, batch = min(max(far, 3), MOST_HOPS), min(256, _power(n / 64))
-        epochs = next(epochs for most, epochs in EPOCHS if n < most)
-        recipe = {
-            "bridge": "paths", "bridge_hops": hops, "bridge_dropout": 0.5, "schedule": "cosine",
-            "path_form": "joined" if hops == MOST_HOPS else "single",
-            "batch_size": batch, "max_epochs": max(epochs, -(-LEAST_STEPS * batch // max(n, 1))),
-            "learning_rate": 0.004, "test_paths": 32,
-        }  # fmt: skip
-        pairs = {"hold_out_pairs": True} if wants_pairs_held_out(linked_pairs(kg)) else {}
-        yield {**recipe, **pairs, **ALL}
-        yield {**recipe, **pairs}
-        yield recipe
-    if bridge != "paths":  # large batches, but some steps an epoch on a small graph, too
-        yield {**ALL, "batch_size": min(4096, _power(n / 64)), "learning_rate": 0.002,
-               "max_epochs": 40, "patience": 5, "test_paths": 32}  # fmt: skip
-        yield {"batch_size": min(1024, _power(n / 64))}
+            if "batch_size" in settings or config.batch_size <= 8:
+                return None
+            config = configure(config, {"batch_size": config.batch_size // 2})
+        else:
+            return config
 
 
 def _reached(kg: KnowledgeGraph) -> Reached:
-    """For each number of hops: how many entities a question reaches, and the edges into them."""
+    """For each number of hops: how many entities a question looks at, and the edges into them."""
     edges = both_ways(build_graph(kg.train, kg.n_entities, kg.n_relations))
     ends_M = kg.train[:, [0, 2]].long().flatten()
+    b = min(max(SAMPLED_ROWS // kg.n_entities, 1), SAMPLE)
     made = torch.Generator().manual_seed(0)
-    sources_B = ends_M[torch.randint(len(ends_M), (SAMPLE,), generator=made)]
+    sources_B = ends_M[torch.randint(len(ends_M), (b,), generator=made)]
     found = reach(edges, sources_B, MOST_HOPS, edges.without())
     edges_A = edges.offsets_E1.diff()[found.entities_A.long()].cumsum(0)
-    return [(n / SAMPLE, int(edges_A[n - 1]) / SAMPLE) for n in found.sizes]
+    return [(n / b, int(edges_A[n - 1]) / b) for n in found.sizes]
 
 
-def _bridge_seconds(kg: KnowledgeGraph, config: Config, reached: Reached) -> float:
-    """About how long bridges take in a training, validation included."""
+def _share(
+    kg: KnowledgeGraph, config: Config, settings: Settings, reached: Reached
+) -> tuple[float, float]:
+    """The share of the questions that have bridges (0: none), and the seconds these take."""
+    share = 1 - config.bridge_dropout
+    whole, valid = (_bridge_seconds(kg, config, reached, share) for share in (1.0, 0.0))
+    seconds = valid + share * (whole - valid)
+    if seconds > BUDGET and "bridge" not in settings and "bridge_dropout" not in settings:
+        fits = (BUDGET - valid) / (whole - valid)
+        return (fits, BUDGET) if fits >= LEAST else (0.0, seconds)
+    return share, seconds
+
+
+def _bridge_seconds(
+    kg: KnowledgeGraph, config: Config, reached: Reached, share: float
+) -> float:  # fmt: skip
+    """About how long bridges take in a training, for a share of its questions; with validation."""
     hops = [reached[min(hop, MOST_HOPS)] for hop in range(1, config.bridge_hops + 1)]
+    rows, edges = (sum(part) for part in zip(*hops, strict=True))
     sides = {"link": 2, "relation": 1, "multi": 3}[config.task]
-    questions = sides * (len(kg.train) * (1 - config.bridge_dropout) + len(kg.valid) / 3)
-    work = config.max_epochs * questions * config.bridge_dim / 32
-    rows, edges = (work * sum(part) for part in zip(*hops, strict=True))
-    return _seconds(config, row=rows, edge=edges)
+    work = config.max_epochs * sides * config.bridge_dim / 32
+    valid, train = work * len(kg.valid) / 3, work * len(kg.train) * share
+    all_edges = (valid + train * config.bridge_edges) * edges
+    steps = _steps(kg, config) * (share > 0)
+    return _seconds(config, row=(valid + train) * rows, edge=all_edges, step=steps)
 
 
 def _all_seconds(kg: KnowledgeGraph, config: Config) -> float:
-    """About how long it takes to encode every entity in every step."""
-    if config.task == "relation":
+    """About how long it takes to encode every entity in every step, where that is done."""
+    if config.task == "relation" or config.negative_sampling != "all":
         return 0.0
-    steps = config.max_epochs * -(-len(kg.train) // config.batch_size)
     paths = kg.n_entities * config.n_paths * (2 if config.path_form == "joined" else 1)
-    return _seconds(config, path=steps * paths)
+    return _seconds(config, path=_steps(kg, config) * paths)
+
+
+def _steps(kg: KnowledgeGraph, config: Config) -> int:
+    return config.max_epochs * -(-len(kg.train) // config.batch_size)
 
 
 def _seconds(config: Config, **work: float) -> float:
@@ -125,8 +173,17 @@ def _seconds(config: Config, **work: float) -> float:
     return sum(n * COST[device][kind] for kind, n in work.items()) / cores / 1e9
 
 
-def _words(seconds: float) -> str:
-    return f"{seconds / 3600:.0f} hours" if seconds > 7200 else f"{seconds / 60:.0f} minutes"
+def _words(config: Config, share: float, seconds: float) -> str:
+    """What was chosen; how long bridges will take where it is long."""
+    some = "" if share >= 0.5 else f" for {share:.0%} of the questions"
+    took = f" takes some {_time(seconds)} less" if seconds > 60 else " is faster"
+    return f"vectors and bridges of {config.bridge_hops} hops{some} (--set bridge=none{took})"
+
+
+def _time(seconds: float) -> str:
+    return (
+        f"{seconds / 3600:.0f} hours" if seconds > 7200 else f"{max(seconds / 60, 1):.0f} minutes"
+    )
 
 
 def _power(x: float) -> int:

@@ -229,14 +229,16 @@ def _recipes(summaries: list[dict[str, Any]]) -> Iterator[str]:
         yield f"\n## {summary['title']}\n"
         if summary["note"]:
             yield summary["note"] + "\n"
-        columns = ("seeds", "valid MRR", "MRR", "change", "Hits@10", "parameters", "training")
+        valid = "valid MRR (99 negatives)"
+        columns = ("seeds", valid, "MRR", "change", "Hits@10", "parameters", "training")
         yield from _head(columns)
         for title, row in [("the recipe", summary), *summary.get("variants", {}).items()]:
             found = _ranked(row)
             change = "" if row is summary else f"{found['mrr']['mean'] - whole:+.3f}"
             cells = [_shown(row, found["mrr"]), change, _shown(row, found["hits_at_10"])]
             size, seconds = f"{row['parameters']:,}", f"{row['train_seconds']:.0f} s"
-            valid = _figure(row["valid_mrr"])
+            both = row is not summary and row["settings"].get("task") == "multi"  # of both tasks
+            valid = "-" if both else _figure(row["valid_mrr"])
             yield _line(title, str(len(row["seeds"])), valid, *cells, size, seconds)
         yield f"\n{_link(summary)}\n"
 

@@ -38,7 +38,7 @@ from pathe.training import PathELearner, check_fits
 
 CHECKPOINTS, MODEL, RESULT, METRICS = "checkpoints", "model", "result.json", "metrics.jsonl"
 SETTINGS = "config.yaml"
-FEW_STEPS = 5  # an epoch: too few to learn from
+FEW_STEPS, SMALL_BATCH = 5, 8  # an epoch: too few to learn from, unless batches are small
 Say = Callable[[str], None]
 
 
@@ -73,7 +73,7 @@ def train(
     if leads and resume:
         _write_settings(folder, config, fingerprint)  # more epochs may be asked for
     steps = -(-len(kg.train) // config.batch_size)
-    if steps < FEW_STEPS:
+    if steps < FEW_STEPS and config.batch_size > SMALL_BATCH:
         say(
             f"{steps} step{'s' * (steps > 1)} an epoch: for so few triples a smaller batch learns "
             f"more, e.g. --set batch_size={max(len(kg.train) // 20, 1)}"

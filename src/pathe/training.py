@@ -228,8 +228,7 @@ class PathELearner(pl.LightningModule):
         held_out_ids = self._held_out(ids_B)
         # first: what is reached has to be waited for, and nothing after it
         gone_ids = ids_B if held_out_ids is None else held_out_ids  # no question bridges itself
-        bridges = self._bridges(triples_B3, gone_ids) if self.model.bridge and asks else {}
-        between_BR = 0.0 if config.task == "link" else self._between(triples_B3, gone_ids)
+        bridges, between_BR = self._bridges(triples_B3, gone_ids)
         wanted = [
             triples_B3[:, 0],
             triples_B3[:, 2],
@@ -279,27 +278,16 @@ class PathELearner(pl.LightningModule):
             )
         return found
 
-    def _bridges(self, triples_B3: Tensor, held_out_ids: Tensor) -> dict[Side, Tensor]:
-        """For each side what bridges add to every entity as an answer (B x E): both at once."""
-        bridge, b = self.model.bridge, len(triples_B3)
-        assert bridge is not None
-        sources_Q = triples_B3[:, [0, 2]].T.flatten()
-        kinds_Q = torch.cat([triples_B3[:, 1], triples_B3[:, 1] + self.graph.n_relations])
-        rows_K = self._bridged(2 * b)
+    def _bridges(
+        self, triples_B3: Tensor, held_out_ids: Tensor
+    ) -> tuple[dict[Side, Tensor], Tensor | float]:
+        """What bridges add to every entity on each side (B x E), and to every relation (B x R)."""
+        if self.model.bridge is None:
+            return {}, 0.0
         edges, keep_M = self._edges(held_out_ids)
-        found_KE = bridge.links(edges, keep_M, sources_Q[rows_K], kinds_Q[rows_K])
-        found_QE = found_KE.new_zeros(2 * b, found_KE.shape[1]).index_put((rows_K,), found_KE)
-        return dict(zip(SIDES, found_QE.split(b), strict=True))
-
-    def _between(self, triples_B3: Tensor, held_out_ids: Tensor) -> Tensor | float:
-        """What bridges add to every relation between heads and tails (B x R)."""
-        bridge, b = self.model.bridge, len(triples_B3)
-        if bridge is None:
-            return 0.0
-        rows_K = self._bridged(b)
-        heads_K, _, tails_K = triples_B3[rows_K].unbind(1)
-        found_KR = bridge.pairs(*self._edges(held_out_ids), heads_K, tails_K)
-        return found_KR.new_zeros(b, found_KR.shape[1]).index_put((rows_K,), found_KR)
+        task = self.config.task
+        links = {} if task == "relation" else self._to_answers(triples_B3, edges, keep_M)
+        return links, 0.0 if task == "link" else self._between(triples_B3, edges, keep_M)
 
     def _edges(self, held_out_ids: Tensor) -> tuple[Edges, Tensor]:
         """What this step's bridges may take, and which of it is kept."""
@@ -309,6 +297,25 @@ class PathELearner(pl.LightningModule):
             return edges, edges.without(held_out_ids)
         edges = edges.sample(share, held_out_ids)
         return edges, edges.without()
+
+    def _to_answers(self, triples_B3: Tensor, edges: Edges, keep_M: Tensor) -> dict[Side, Tensor]:
+        """Both sides' questions at once."""
+        bridge, b = self.model.bridge, len(triples_B3)
+        assert bridge is not None
+        sources_Q = triples_B3[:, [0, 2]].T.flatten()
+        kinds_Q = torch.cat([triples_B3[:, 1], triples_B3[:, 1] + self.graph.n_relations])
+        rows_K = self._bridged(2 * b)
+        found_KE = bridge.links(edges, keep_M, sources_Q[rows_K], kinds_Q[rows_K])
+        found_QE = found_KE.new_zeros(2 * b, found_KE.shape[1]).index_put((rows_K,), found_KE)
+        return dict(zip(SIDES, found_QE.split(b), strict=True))
+
+    def _between(self, triples_B3: Tensor, edges: Edges, keep_M: Tensor) -> Tensor:
+        bridge, b = self.model.bridge, len(triples_B3)
+        assert bridge is not None
+        rows_K = self._bridged(b)
+        heads_K, _, tails_K = triples_B3[rows_K].unbind(1)
+        found_KR = bridge.pairs(edges, keep_M, heads_K, tails_K)
+        return found_KR.new_zeros(b, found_KR.shape[1]).index_put((rows_K,), found_KR)
 
     def _bridged(self, n: int) -> Tensor:
         """The questions that have bridges; some do without, so that vectors alone learn, too."""
