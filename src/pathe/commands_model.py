@@ -62,8 +62,8 @@ def train(
 ) -> None:
     """Train a model to early stopping, export it and evaluate it.
 
-    Settings are chosen by the size and kind of the graph, with bridges wherever a quarter of an
-    hour is enough for them; [cyan]--set[/] and [cyan]--preset[/] say otherwise.
+    Settings are chosen to suit the graph and this machine, with bridges wherever some twenty
+    minutes are enough for them; [cyan]--set[/] and [cyan]--preset[/] say otherwise.
     The run's folder holds settings, metrics, checkpoints, the model, [cyan]result.json[/] and
     [cyan]report.png[/]. Ctrl-C saves; [cyan]--resume --out RUN[/] goes on exactly there.
     """

@@ -321,10 +321,12 @@ def settings(presets: list[str]) -> Iterator[RenderableType]:
     """Every setting with its default and meaning, and the presets."""
     from pathe.config import Config, describe_settings
 
-    table = Table("setting", "default", "meaning", box=None)
+    table = Table("setting", "unless chosen", "meaning", box=None)
     for name, default, meaning in describe_settings(Config()):
         table.add_row(name, Text(default), Text(meaning))
     yield table
+    yield "\n`pathe train` chooses bridges, batches, epochs and more to suit graph and machine;"
+    yield "a run's config.yaml has what it took."
     yield "\n[bold]Presets[/] (pathe config PRESET shows one)"
     for name in presets:
         yield f"  {name}"
