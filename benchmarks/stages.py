@@ -100,7 +100,8 @@ def main() -> None:
     e, d, h, f, b = kg.n_entities, config.dim, config.heads, config.feedforward, config.batch_size
     real = int((tokens_NT >= 0).sum())
     assert batch.contexts is not None
-    entries = sum(len(bag.counts_P) for bag in batch.contexts)
+    incoming, outgoing, *_ = batch.contexts
+    entries = len(incoming.counts_P) + len(outgoing.counts_P)
     layer = model.encoder.layers[0]
     assert isinstance(layer, EncoderLayer)
     x_ND, table = torch.randn(n, d, device=DEVICE), torch.randn(2, e + kg.n_relations, d)
@@ -135,7 +136,6 @@ def main() -> None:
     stage("contexts, tokens as rows", described - walked, n * t * 12 + entries * 24, 0)
     stage("open answers, both sides", seconds(lambda: learner._open(triples_B3, "tail")),
           b * e, 0, 2)  # fmt: skip
-    incoming, outgoing = batch.contexts
     forward = seconds(lambda: model.projector(incoming, outgoing))
     nodes = model.projector(incoming, outgoing)
     backward = seconds(lambda: nodes.sum().backward(retain_graph=True))

@@ -236,9 +236,10 @@ def test_validation_and_test_triples_are_no_edges():
         assert torch.equal(getattr(edges, key), getattr(fewer, key))
 
 
-def test_prediction_equals_evaluation_and_explanation():
+@pytest.mark.parametrize("more", [BRIDGE, {"refine": True}, BRIDGE | {"refine": True}])
+def test_prediction_equals_evaluation_and_explanation(more):
     kg = toy()
-    p = predictor(kg, **BRIDGE)
+    p = predictor(kg, **more)
     known = index_triples(torch.cat([kg.train, kg.valid, kg.test]), kg.n_entities, kg.n_relations)
     report = evaluate_links(p.model, p.vectors.describe, kg.test, known, seed=p.seed)
     names = kg.entities, kg.relations, kg.entities

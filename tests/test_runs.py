@@ -242,3 +242,14 @@ def test_few_steps_an_epoch_are_told(tmp_path):
     config = configure(settings=SMALL | {"batch_size": 1000, "max_epochs": 1})
     runs.train(toy(), config, tmp_path / "run", say=said.append, progress_bar=False)
     assert any("1 step an epoch" in line and "--set batch_size=7" in line for line in said)
+
+
+@pytest.mark.parametrize("task", ["link", "multi"])
+def test_refined_contexts_train_and_are_kept(tmp_path, task):
+    plain = train(toy(), tmp_path / "plain", task=task, hold_out_batch=True)
+    result = train(toy(), tmp_path / "refined", task=task, hold_out_batch=True, refine=True)
+    assert result["parameters"] == plain["parameters"] + 3 * 16 * 16 + 16
+    assert result["parameters_as_published"] is None
+    again = evaluate(load_model(tmp_path / "refined"), toy())
+    assert again["mrr"] == pytest.approx(result["mrr"], abs=1e-6)
+    assert result["mrr"] != plain["mrr"]

@@ -30,6 +30,7 @@ def build_model(config: Config, n_relations: int) -> PathE:
             projector_layers=config.projector_layers,
             log_counts=config.contexts == "log1p",
             context_dropout=config.context_dropout,
+            refine=config.refine,
             n_heads=config.heads,
             n_layers=config.layers,
             feedforward=config.feedforward,
@@ -63,6 +64,7 @@ def build_describer(
         seed=derived_seed(config.seed, MINING),
         hold_out=hold_out,
         bridges=config.bridge == "paths",
+        refine=config.refine,
     )
 
 
@@ -70,6 +72,7 @@ def paper_count(config: Config, n_relations: int) -> int | None:
     """Parameters as the paper counts them; None for parts that it doesn't count."""
     if (
         config.bridge != "none"
+        or config.refine
         or config.projector_layers != 1
         or config.aggregator not in ("mean", "transformer")
     ):

@@ -39,6 +39,7 @@ class Config:
     dim: int = 64  # width of every vector
     contexts: Literal["raw", "log1p"] = "log1p"  # relation counts as they are, or their logarithm
     context_dropout: float = 0.1  # share of context entries dropped in training
+    refine: bool = False  # contexts take in those of the neighbours
     projector_layers: Literal[1, 2] = 1  # layers per direction: published counts 1, text 2
     heads: int = 2  # attention heads of the path encoder
     layers: int = 1  # layers of the path encoder

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from pathe.graph import Contexts, Graph, Tensors, expand
-from pathe.model import Bag, EntityBatch, PathE
+from pathe.graph import Adjacency, Contexts, Graph, Tensors, expand, owners
+from pathe.model import Bag, EntityBatch, Neighbours, PathE, Surroundings
 from pathe.paths import Form, Paths, PathStore, Positions, mine_paths, sample_paths
 from pathe.propagation import Edges, both_ways
 
@@ -21,10 +23,26 @@ Progress = Callable[[int, int], None]  # (done, total)
 
 @dataclass(frozen=True)
 class ContextSlots(Tensors):
-    """The context entry in which each training triple is counted, as an out- and as an in-edge."""
+    """Where each training triple is, as an out- and as an in-edge."""
 
-    outgoing_M: Tensor
+    outgoing_M: Tensor  # the context entry that counts it
     incoming_M: Tensor
+    out_places_M: Tensor  # its slot in the adjacency
+    in_places_M: Tensor
+
+    def of(self, ids: Tensor) -> _Gone:
+        """Where some triples are."""
+        entries = self.incoming_M[ids], self.outgoing_M[ids]
+        return _Gone(*entries, self.in_places_M[ids], self.out_places_M[ids])
+
+
+class _Gone(NamedTuple):
+    """Context entries and adjacency slots of the triples that are held out, if any are."""
+
+    in_entries: Tensor | None = None
+    out_entries: Tensor | None = None
+    in_slots: Tensor | None = None
+    out_slots: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -39,6 +57,7 @@ class Describer:
     store: PathStore | None = None
     slots: ContextSlots | None = None  # needed to hold triples out
     edges: Edges | None = None  # needed for bridges
+    refine: bool = False  # contexts take in those of the neighbours
 
     def on(self, graph: Graph) -> Describer:
         """The same for a graph that has grown; mined paths are for the old one."""
@@ -70,16 +89,29 @@ class Describer:
 
     def contexts(
         self, entities_V: Tensor | None, held_out_ids: Tensor | None = None
-    ) -> tuple[Bag, Bag]:
-        """Contexts of some entities, sorted, or of all: incoming, outgoing."""
-        without: tuple[Tensor | None, Tensor | None] = (None, None)
+    ) -> Surroundings:
+        """Contexts of some entities, sorted, or of all; refined, those of their neighbours, too."""
+        graph, gone = self.graph, _Gone()
         if held_out_ids is not None:
             assert self.slots is not None
-            without = (self.slots.incoming_M[held_out_ids], self.slots.outgoing_M[held_out_ids])
-        return (
-            _bag(self.graph.in_contexts, entities_V, without[0]),
-            _bag(self.graph.out_contexts, entities_V, without[1]),
-        )
+            gone = self.slots.of(held_out_ids)
+
+        def bags(entities: Tensor | None) -> tuple[Bag, Bag]:
+            incoming = _bag(graph.in_contexts, entities, gone.in_entries)
+            return incoming, _bag(graph.out_contexts, entities, gone.out_entries)
+
+        if not self.refine:
+            return Surroundings(*bags(entities_V))
+        before = _neighbours(graph.incoming, entities_V, gone.in_slots)
+        after = _neighbours(graph.outgoing, entities_V, gone.out_slots)
+        if entities_V is None:
+            return Surroundings(*bags(None), None, (before, after))
+        ids = torch.cat([entities_V, before.rows_P, after.rows_P])
+        entities_W, rows = ids.unique(return_inverse=True)
+        sizes = [len(entities_V), len(before.rows_P), len(after.rows_P)]
+        own_V, rows_before, rows_after = rows.split(sizes)
+        sides = replace(before, rows_P=rows_before), replace(after, rows_P=rows_after)
+        return Surroundings(*bags(entities_W), own_V, sides)
 
     def batch(
         self,
@@ -123,12 +155,13 @@ def describer(
     seed: int = 0,
     hold_out: bool = False,
     bridges: bool = False,
+    refine: bool = False,
 ) -> Describer:
     """A describer with the store (n_mined > 0), slots (hold_out) and edges that it needs."""
     store = mine_paths(graph, n_mined, max_hops, seed=seed, form=form) if n_mined else None
     slots = context_slots(graph) if hold_out else None
     edges = both_ways(graph) if bridges else None
-    return Describer(graph, n_paths, max_hops, form, positions, store, slots, edges)
+    return Describer(graph, n_paths, max_hops, form, positions, store, slots, edges, refine)
 
 
 def context_slots(graph: Graph) -> ContextSlots:
@@ -139,9 +172,15 @@ def context_slots(graph: Graph) -> ContextSlots:
         entry_M = entries_P.repeat_interleave(contexts.counts_P)
         return torch.empty_like(entry_M).index_copy_(0, triples_M.long(), entry_M)
 
+    def places(triples_M: Tensor) -> Tensor:
+        slots_M = torch.arange(len(triples_M), device=triples_M.device)
+        return torch.empty_like(slots_M).index_copy_(0, triples_M.long(), slots_M)
+
     return ContextSlots(
         slots(graph.out_contexts, graph.outgoing.triples_M),
         slots(graph.in_contexts, graph.incoming.triples_M),
+        places(graph.outgoing.triples_M),
+        places(graph.incoming.triples_M),
     )
 
 
@@ -174,6 +213,26 @@ def encode(
         if progress:
             progress(sum(map(len, parts)), len(entities_U))
     return torch.cat(parts)
+
+
+def _neighbours(side: Adjacency, entities_V: Tensor | None, without: Tensor | None) -> Neighbours:
+    """Neighbours of some entities or of all, by their ids, each with an equal share.
+
+    Slots `without` have none.
+    """
+    kept_M = torch.ones(len(side.neighbours_M), device=side.offsets_E1.device)
+    if without is not None:
+        kept_M[without] = 0.0
+    before_M1 = F.pad(kept_M.cumsum(0, dtype=torch.float64), (1, 0))
+    share_E = 1 / before_M1[side.offsets_E1].diff().clamp(min=1)
+    if entities_V is None:
+        weights_M = kept_M * share_E.float()[owners(side.offsets_E1)]
+        return Neighbours(side.offsets_E1, side.neighbours_M.long(), weights_M)
+    sizes_V = side.degrees_E[entities_V]
+    rows_P, slots_P = expand(side.offsets_E1[entities_V], sizes_V)
+    weights_P = kept_M[slots_P] * share_E.float()[entities_V][rows_P]
+    offsets_V1 = F.pad(sizes_V.cumsum(0), (1, 0))
+    return Neighbours(offsets_V1, side.neighbours_M[slots_P].long(), weights_P)
 
 
 def _bag(contexts: Contexts, entities_V: Tensor | None, without: Tensor | None) -> Bag:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -30,6 +31,24 @@ class Bag:
 
 
 @dataclass(frozen=True)
+class Neighbours:
+    """Neighbours of V entities in one direction, as rows of W; the weights of each add up to 1."""
+
+    offsets_V1: Tensor
+    rows_P: Tensor
+    weights_P: Tensor  # float
+
+
+class Surroundings(NamedTuple):
+    """What it takes to project V entities: contexts of W, and the rows of V and neighbours in W."""
+
+    incoming: Bag
+    outgoing: Bag
+    own_V: Tensor | None = None  # None: V is W
+    neighbours: tuple[Neighbours, Neighbours] | None = None  # incoming, outgoing
+
+
+@dataclass(frozen=True)
 class EntityBatch:
     """What it takes to encode U entities: paths over V entities and the V entities' contexts.
 
@@ -37,7 +56,7 @@ class EntityBatch:
     count from 1.
     """
 
-    contexts: tuple[Bag, Bag] | None  # incoming, outgoing; None where a table is given
+    contexts: Surroundings | None  # None where a table is given
     tokens_UKT: Tensor
     positions: Tensor
     focus: int
@@ -70,11 +89,19 @@ class ContextLinear(nn.Module):
 class NodeProjector(nn.Module):
     """Relational contexts -> a vector an entity.
 
-    One layer per direction (the published counts) or two (the paper's text), then a fusing MLP.
+    One layer per direction (the published counts) or two (the paper's text), then a fusing MLP;
+    refined, an entity also takes in the mean of its neighbours, those before it and those after.
     """
 
     def __init__(
-        self, n_relations: int, dim: int, *, layers: int, log_counts: bool, dropout: float
+        self,
+        n_relations: int,
+        dim: int,
+        *,
+        layers: int,
+        log_counts: bool,
+        dropout: float,
+        refine: bool = False,
     ) -> None:
         super().__init__()
 
@@ -86,11 +113,33 @@ class NodeProjector(nn.Module):
         self.fuse = nn.Sequential(
             nn.Linear(2 * dim, 2 * dim), nn.LeakyReLU(), nn.Linear(2 * dim, dim), nn.LeakyReLU()
         )
+        self.refine = nn.Linear(3 * dim, dim) if refine else None
 
-    def forward(self, incoming: Bag, outgoing: Bag) -> Tensor:
+    def forward(
+        self,
+        incoming: Bag,
+        outgoing: Bag,
+        own_V: Tensor | None = None,
+        neighbours: tuple[Neighbours, Neighbours] | None = None,
+    ) -> Tensor:
         both = torch.cat([self.incoming(incoming), self.outgoing(outgoing)], -1)
-        projected: Tensor = self.fuse(both)
-        return projected
+        x_WD: Tensor = self.fuse(both)
+        if self.refine is None:
+            return x_WD
+        assert neighbours is not None
+        x_VD = x_WD if own_V is None else F.embedding(own_V, x_WD)
+        around = [
+            F.embedding_bag(
+                side.rows_P,
+                x_WD,
+                side.offsets_V1,
+                mode="sum",
+                per_sample_weights=side.weights_P.to(x_WD.dtype),
+                include_last_offset=True,
+            )
+            for side in neighbours
+        ]
+        return x_VD + F.leaky_relu(self.refine(torch.cat([x_VD, *around], -1)))
 
 
 class LinkHead(nn.Module):
@@ -145,6 +194,7 @@ class PathE(nn.Module):
         projector_layers: int = 1,
         log_counts: bool = False,
         context_dropout: float = 0.5,
+        refine: bool = False,
         n_heads: int = 2,
         n_layers: int = 1,
         feedforward: int = 256,
@@ -165,6 +215,7 @@ class PathE(nn.Module):
             layers=projector_layers,
             log_counts=log_counts,
             dropout=context_dropout,
+            refine=refine,
         )
         self.relations = nn.Embedding(n_relations, dim)
         self.encoder = PathEncoder(dim, n_heads, n_layers, feedforward, dropout)
@@ -188,9 +239,9 @@ class PathE(nn.Module):
             else None
         )
 
-    def table(self, incoming: Bag, outgoing: Bag) -> Table:
+    def table(self, around: Surroundings) -> Table:
         """What paths are read from: the projected entities, then the relations."""
-        nodes_VD = self.projector(incoming, outgoing)
+        nodes_VD = self.projector(*around)
         return self.encoder.table(torch.cat([nodes_VD, self.relations.weight]))
 
     def encode(self, batch: EntityBatch, table: Table | None = None) -> Tensor:
@@ -202,7 +253,7 @@ class PathE(nn.Module):
         u, k, t = batch.tokens_UKT.shape
         if table is None:
             assert batch.contexts is not None
-            table = self.table(*batch.contexts)
+            table = self.table(batch.contexts)
         encoded_ND = self.encoder(
             table,
             batch.tokens_UKT.view(u * k, t),

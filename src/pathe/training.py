@@ -131,7 +131,7 @@ class PathELearner(pl.LightningModule):
         # what several layers or a far larger graph need can't be recorded: counts from the device
         n_tokens = 2 * config.batch_size * config.n_paths * (2 * config.max_hops + 1)
         alone = self.describe.projects_all(n_tokens) and config.layers == config.devices == 1
-        alone = alone and config.bridge == "none"
+        alone = alone and config.bridge == "none" and not config.refine
         self.records = config.record and device.type == "cuda" and alone
         counts_R = torch.bincount(self.train_M3[:, 1], minlength=n_relations).float()
         self.weights_R = class_weights(counts_R) if config.class_weights else None
