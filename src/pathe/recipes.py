@@ -96,9 +96,10 @@ def _vectors(kg: KnowledgeGraph, given: Config) -> Iterator[Settings]:
     """Large batches, but some steps an epoch on a small graph, too."""
     n = len(kg.train)
     if given.aggregator != "transformer-joint" and given.task != "relation":
-        yield ALL | {"batch_size": min(4096, _power(n / 64)), "learning_rate": 0.002,
-                     "max_epochs": max(40, given.validate_every), "patience": 5,
-                     "test_paths": 32}  # fmt: skip
+        yield ALL | {
+            "refine": True, "batch_size": min(4096, _power(n / 64)), "learning_rate": 0.002,
+            "max_epochs": max(40, given.validate_every), "patience": 5, "test_paths": 32,
+        }  # fmt: skip
     yield {"batch_size": min(1024, _power(n / 64))}
 
 
