@@ -253,3 +253,26 @@ def test_refined_contexts_train_and_are_kept(tmp_path, task):
     again = evaluate(load_model(tmp_path / "refined"), toy())
     assert again["mrr"] == pytest.approx(result["mrr"], abs=1e-6)
     assert result["mrr"] != plain["mrr"]
+
+
+def test_where_no_test_triple_can_be_judged_the_run_ends_well(tmp_path):
+    kg = knowledge_graph([(0, 0, 1), (1, 1, 2), (2, 0, 0)], test=[(0, 0, 3), (4, 1, 1)])
+    said: list[str] = []
+    config = configure(settings=SMALL | {"max_epochs": 1})
+    result = runs.train(kg, config, tmp_path / "run", say=said.append)
+    assert "mrr" not in result
+    assert any("none of the 2 test triples" in line and "--test-set all" in line for line in said)
+    assert (tmp_path / "run" / "model").is_dir()
+
+
+def test_epochs_are_told_where_no_terminal_shows_a_bar_and_so_is_the_one_that_was_kept(tmp_path):
+    said: list[str] = []
+    config = configure(settings=SMALL | {"max_epochs": 3})
+    result = runs.train(toy(), config, tmp_path / "run", say=said.append)
+    told = [line for line in said if line.startswith("epoch ")]
+    assert [line.split(":")[0] for line in told] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
+    valid = [row["valid_mrr"] for row in runs.read_metrics(tmp_path / "run")]
+    assert f"validation MRR {valid[1]:.3f}" in told[1]
+    best = valid.index(max(valid)) + 1
+    assert f"kept the model of epoch {best} of 3, the best in validation (MRR" in "\n".join(said)
+    assert result["best_valid_mrr"] == pytest.approx(max(valid))

@@ -6,7 +6,7 @@ import json
 import logging
 import signal
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -80,6 +80,23 @@ class Bar(RichProgressBar):
     def _update_metrics(self, trainer: pl.Trainer, *given: Any, **more: Any) -> None:
         if trainer.global_step % self.refresh_rate == 0:
             super()._update_metrics(trainer, *given, **more)
+
+
+class EpochLines(pl.Callback):
+    """A line for each epoch, where no terminal shows a bar."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.say = say
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
+        found = {key: float(value) for key, value in trainer.callback_metrics.items()}
+        said = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+        if "loss_epoch" in found:
+            said += f": loss {found['loss_epoch']:.3f}"
+        if "valid_mrr" in found:
+            said += f", validation MRR {found['valid_mrr']:.3f}"
+        if trainer.is_global_zero:
+            self.say(said)
 
 
 class Keep(ModelCheckpoint):

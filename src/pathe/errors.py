@@ -36,9 +36,8 @@ class Interrupted(PatheError):
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> str:
     """The known names closest to `name` as the tail of an error message, or nothing."""
-    spelt: dict[str, list[str]] = {}
-    for known_name in known:
-        spelt.setdefault(known_name.casefold(), []).append(known_name)
-    alike = difflib.get_close_matches(name.casefold(), list(spelt), n=n, cutoff=0.5)
-    close = [known_name for key in alike for known_name in spelt[key]][:n]
+    names = list(known)
+    same = [other for other in names if other.casefold() == name.casefold()]
+    alike = difflib.get_close_matches(name, names, n=n, cutoff=0.5)
+    close = list(dict.fromkeys(same + alike))[:n]
     return f" Closest: {', '.join(map(repr, close))}." if close else ""

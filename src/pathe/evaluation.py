@@ -105,7 +105,10 @@ def check_task(trained: str, wanted: str | None) -> str:
     """The task to evaluate, if the model was trained for it."""
     if wanted is None or wanted == trained or trained == "multi":
         return wanted or trained
-    raise ConfigError(f"The model was trained for task {trained}; it can't do {wanted}.")
+    raise ConfigError(
+        f"The model was trained for task {trained}; it can't do {wanted}. One that was trained "
+        "with --task multi does both."
+    )
 
 
 def memory_budget(device: torch.device) -> int:

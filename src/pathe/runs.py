@@ -24,7 +24,7 @@ from pathe.analysis import linked_pairs, wants_pairs_held_out
 from pathe.artifact import Artifact, load_model, save_model
 from pathe.builder import build_model, paper_count
 from pathe.calibration import calibrate
-from pathe.callbacks import Bar, Keep, MetricLines, StopKey, WholeFiles, quiet, tf32
+from pathe.callbacks import Bar, EpochLines, Keep, MetricLines, StopKey, WholeFiles, quiet, tf32
 from pathe.config import Config, configure
 from pathe.datasets import KnowledgeGraph
 from pathe.errors import ConfigError, ModelError
@@ -61,7 +61,7 @@ def train(
     leads = os.environ.get("LOCAL_RANK", "0") == "0"  # the others are started by Lightning
     last = _open_run(folder, config, fingerprint, resume) if leads else _last(folder, resume)
     graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
-    valid_M3 = seen_valid(kg)
+    valid_M3 = seen(kg, "valid")
     if not len(valid_M3):
         say(
             "no validation triples with known entities: no early stopping, training takes all "
@@ -87,7 +87,7 @@ def train(
             folder,
             len(valid_M3) > 0,
             stop_key,
-            progress_bar,
+            say if progress_bar else None,
             ended,
         )
         try:
@@ -105,8 +105,12 @@ def train(
     peak = peak_memory(device)
 
     best = folder / CHECKPOINTS / ("best.ckpt" if len(valid_M3) else "last.ckpt")
-    state = torch.load(best, map_location="cpu", weights_only=True)["state_dict"]
+    kept = torch.load(best, map_location="cpu", weights_only=True)
+    state = kept["state_dict"]
     weights = {k.removeprefix("model."): v for k, v in state.items() if k.startswith("model.")}
+    if (score := _best_score(trainer)) is not None:
+        epochs = f"epoch {kept['epoch'] + 1} of {trainer.current_epoch}"
+        say(f"kept the model of {epochs}, the best in validation (MRR {score:.3f})")
     learner.model.load_state_dict(weights)
     facts = {"data": kg.name, "fingerprint": fingerprint, "task": config.task, "seed": config.seed}
     artifact = Artifact(learner.model.cpu().eval(), config, kg.relations)
@@ -116,8 +120,16 @@ def train(
     artifact = replace(artifact, temperatures=temperatures)
     save_model(folder / MODEL, artifact, facts)
     split = "test" if len(kg.test) else "valid"
-    judged = len(getattr(kg, split)) > 0
-    say("evaluating" if judged else "no test or validation triples to evaluate on")
+    judged = len(seen(kg, split)) > 0
+    if judged:
+        say("evaluating")
+    elif n := len(getattr(kg, split)):
+        say(
+            f"none of the {n:,} {split} triples has entities that training knows: not evaluated "
+            "(pathe evaluate --test-set all ranks them)"
+        )
+    else:
+        say("no test or validation triples to evaluate on")
     result: dict[str, Any] = {}
     begin = time.perf_counter()
     if judged:
@@ -142,7 +154,7 @@ def train(
         "parameters_as_published": paper_count(config, kg.n_relations),
         "evaluation_seconds": evaluation_seconds,
         "epochs": trainer.current_epoch,
-        "best_valid_mrr": _best_score(trainer),
+        "best_valid_mrr": score,
         "calibration": calibration,
         "train_seconds": seconds,
         "peak_memory_bytes": peak,
@@ -260,7 +272,7 @@ def _trainer(
     folder: Path,
     validates: bool,
     stop_key: StopKey,
-    progress_bar: bool,
+    say: Say | None,
     ended: int | None,
 ) -> pl.Trainer:
     accelerator = "gpu" if pick_device(config.accelerator).type == "cuda" else "cpu"
@@ -270,8 +282,11 @@ def _trainer(
             "Set accelerator=cpu or fewer devices."
         )
     callbacks: list[pl.Callback] = [stop_key, MetricLines(folder / METRICS)]
-    if progress_bar:
+    shows = say is not None and sys.stderr.isatty()
+    if shows:
         callbacks.append(Bar(10 if accelerator == "cpu" else 20))
+    elif say is not None:
+        callbacks.append(EpochLines(say))
     if validates:
         callbacks.append(EarlyStopping("valid_mrr", config.min_delta, config.patience, mode="max"))
         callbacks.append(
@@ -305,17 +320,17 @@ def _trainer(
         logger=loggers,
         num_sanity_val_steps=0,
         enable_model_summary=False,
-        enable_progress_bar=progress_bar,
+        enable_progress_bar=shows,
         use_distributed_sampler=False,
         log_every_n_steps=50,
     )
 
 
-def seen_valid(kg: KnowledgeGraph) -> torch.Tensor:
-    """Validation triples whose entities training knows."""
-    known = torch.zeros(kg.n_entities, dtype=torch.bool)
+def seen(kg: KnowledgeGraph, split: str) -> torch.Tensor:
+    """The split's triples whose entities training knows."""
+    known, triples_M3 = torch.zeros(kg.n_entities, dtype=torch.bool), getattr(kg, split)
     known[kg.train[:, [0, 2]].long()] = True
-    return kg.valid[known[kg.valid[:, [0, 2]].long()].all(1)]
+    return triples_M3[known[triples_M3[:, [0, 2]].long()].all(1)]  # type: ignore[no-any-return]
 
 
 def _headline(found: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from pathe.errors import ConfigError, PatheError, TrainingError, UnknownNameErro
 from pathe.files import replacing, write_json
 from pathe.graph import Graph, build_graph
 from pathe.machine import commit, pick_device
-from pathe.runs import seen_valid
+from pathe.runs import seen
 from pathe.training import PathELearner, check_fits
 
 TRIALS, BEST, RESULT, REPORT = "trials.log", "best.yaml", "result.json", "report.png"
@@ -98,7 +98,7 @@ def tune(
     A trial is judged by its best validation MRR and pruned when it falls behind the median; the
     defaults are judged beside them, for comparison.
     """
-    valid_M3 = seen_valid(kg)
+    valid_M3 = seen(kg, "valid")
     if not len(valid_M3):
         raise ConfigError(f"{kg.name}: a search needs validation triples; --split makes them.")
     folder.mkdir(parents=True, exist_ok=True)
