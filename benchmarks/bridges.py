@@ -1,7 +1,7 @@
 """What bridges bring and cost on this machine: `python benchmarks/bridges.py` (some 20 minutes).
 
 Small graphs trained with fixed settings, as before there were recipes, and with those that
-`pathe train` chooses; then the models with bridges that ship, evaluated on their whole test sets.
+`pathe train` chooses; then the models with bridges that ship, evaluated on `seen` test triples.
 """
 
 from __future__ import annotations

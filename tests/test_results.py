@@ -84,6 +84,20 @@ def test_the_readme_shows_unseen_entities_as_the_files_hold_them(family):
         assert line.split(" | ")[1] == " ".join(figure(value) for value in found)
 
 
+def test_what_is_said_of_bridges_on_two_cores_is_what_was_measured():
+    found = json.loads((ROOT / "benchmarks" / "bridges.json").read_text())
+    text = (ROOT / "docs" / "decisions" / "0008-default-settings.md").read_text()
+    for name, ways in found["trained"].items():
+        cells = [f"{figure(one['mrr'])}, {one['seconds']:.0f} s" for one in ways.values()]
+        assert f"| {name} | {' | '.join(cells)} |" in text
+    text = (ROOT / "docs" / "performance.md").read_text()
+    for name, one in found["evaluated"].items():
+        assert f"| {name} | {one['n_triples']:,} | {one['seconds']:.0f} s |" in text
+        shipped = json.loads((ROOT / "results" / f"{name}.json").read_text())
+        run = shipped["runs"][shipped["seeds"].index(shipped["best_seed"])]
+        assert one["mrr"] == pytest.approx(run["mrr"], abs=0.002)
+
+
 def readme_figures() -> list[tuple[str, str]]:
     text = (ROOT / "README.md").read_text()
     return re.findall(r"\| .*?MRR (\.\d+).*?\[.*?\]\((results/.+?\.json)\) \|", text)
