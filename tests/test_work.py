@@ -63,9 +63,9 @@ def step(monkeypatch, **settings) -> tuple[Ledger, list[int], list[int]]:
         encoded.append(len(tokens))
         return encode_paths(self, table, tokens, *rest)
 
-    def count_entities(self, incoming, outgoing):
+    def count_entities(self, incoming, *rest):
         projected.append(len(incoming.offsets_V1) - 1)
-        return project(self, incoming, outgoing)
+        return project(self, incoming, *rest)
 
     monkeypatch.setattr(PathEncoder, "forward", count_paths)
     monkeypatch.setattr(NodeProjector, "forward", count_entities)

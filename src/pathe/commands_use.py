@@ -264,10 +264,10 @@ def missing(
 ) -> None:
     """List the most plausible triples that the graph lacks, best first.
 
-    On a small graph all entities are tried with all; on a larger one every head that a relation
-    has with every tail it has, a chunk at a time. Plausibility is the geometric mean of two
-    probabilities: of the tail among all tails of head and relation, and of the head among all
-    heads of relation and tail.
+    Every head and tail that a relation has in the graph is tried with every other, a chunk at a
+    time; about an entity without any fact of a relation ask [cyan]pathe predict[/]. Plausibility is
+    the geometric mean of two probabilities: of the tail among all tails of head and relation, and
+    of the head among all heads of relation and tail.
     """
     from pathe.tables import check_rows_file
 

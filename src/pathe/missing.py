@@ -19,7 +19,6 @@ from pathe.known import Side
 from pathe.model import PathE
 
 KEPT = 1 << 27  # scores
-EVERYONE = 50_000  # questions: as long as they are no more, all entities are tried
 
 
 @torch.no_grad()
@@ -36,17 +35,13 @@ def most_plausible(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(triples_K3, scores_K, plausibilities_K), best first.
 
-    Tried are, for each relation that the graph has, all entities with all on a small graph; on a
-    larger one all heads with all tails that the relation has there. No entity is tried with itself
-    unless the relation does so there. Never more than `rows` x entities scores are held, with
-    bridges KEPT more.
+    Tried are, for each relation, all heads with all tails that it has in the graph, and no entity
+    with itself unless the relation does so there. Never more than `rows` x entities scores are
+    held, with bridges KEPT more.
     """
     graph = describe.graph
     heads_R = _by_relation(graph.out_contexts, graph.n_relations)
     tails_R = _by_relation(graph.in_contexts, graph.n_relations)
-    if 2 * graph.n_entities * len(relations) <= EVERYONE:  # who lacks a fact may have none like it
-        everyone_E = torch.arange(graph.n_entities, device=graph.device)
-        heads_R = tails_R = tuple(everyone_E if len(h) else h for h in heads_R)
     sides: tuple[Side, Side] = ("tail", "head")
     candidates = {side: model.candidates(z_E, side) for side in sides}
     loops_R = _has_loops(graph)
