@@ -383,3 +383,19 @@ def test_rows_are_located(tmp_path: Path) -> None:
     path.write_bytes(b"h\tr\tt\n\na\tr\tb\n\nc\tr\td\n")
     assert locate_row(path, ReadOptions(), 1) == ", line 5"
     assert locate_row(tmp_path / "x.parquet", ReadOptions(), 1) == ", row 2"
+
+
+def test_a_first_line_that_may_be_a_header_is_told(tmp_path):
+    rows = [f"a{i % 7},r{i % 2},b{i % 5}\n" for i in range(30)]
+    path = tmp_path / "graph.csv"
+    for first, told in (("Person,Link,Other\n", True), ("new,r1,b3\n", False), ("", False)):
+        path.write_text(first + "".join(rows))
+        report = ReadReport()
+        read_columns(path, ReadOptions(), report)
+        assert any("if it is a header, add --header" in note for note in report.notes) == told
+    path.write_text("Person,Link,Other\n" + "".join(rows))
+    for said in (True, False):  # who says so need not be told
+        report = ReadReport()
+        table = read_columns(path, ReadOptions(header=said), report)
+        assert table.num_rows == 30 + (not said)
+        assert not any("add --header" in note for note in report.notes)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from pathe.columns import (
@@ -37,6 +38,7 @@ _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _PEEK = 1000  # rows whose widths are compared for a hint
 _FIELD = 1 << 30  # bytes of a quoted name
+_FEW_ROWS, _LOOKED_AT = 20, 10_000  # of so few rows, any may stand alone; more are not looked at
 _END = b"\x1eend\x1e"  # a name in a row of our own after the last
 
 
@@ -59,10 +61,24 @@ def read_text(path: Path, options: ReadOptions, report: ReadReport) -> Any:
         raise unreadable(path, error) from error
     report.notes += [layout.note] if layout.note else []
     try:
-        return collect(_fast_batches(path, layout), None)
+        table = collect(_fast_batches(path, layout), None)
     except (*BROKEN, BadRowError):
         # Only the slow parser can name a bad line, skip it, or take a line beyond a block.
-        return collect(_slow_batches(path, layout, options, report), None)
+        table = collect(_slow_batches(path, layout, options, report), None)
+    if not layout.header and options.header is None and _stands_alone(table):
+        first = ", ".join(table.column(role)[0].as_py() for role in ROLES)
+        report.notes.append(
+            f"first line of {path} read as a triple: {first}; if it is a header, add --header"
+        )
+    return table
+
+
+def _stands_alone(table: Any) -> bool:
+    """Whether none of the first row's names soon is in its column again, as a header's aren't."""
+    if table.num_rows < _FEW_ROWS:
+        return False
+    columns = [table.column(role).slice(0, _LOOKED_AT) for role in ROLES]
+    return all(pc.sum(pc.equal(column, column[0])).as_py() == 1 for column in columns)
 
 
 def locate_line(path: Path, options: ReadOptions, row: int) -> str:
