@@ -338,7 +338,9 @@ def test_verdict_tells_of_leaks_as_the_table_does() -> None:
     said = " ".join(analyze(kg_of("a r b; b s c", test="b s a"))["verdict"]["sentences"])
     assert "100.0 % of the test pairs are linked in train from tail to head" in said
     poor = analyze(kg_of("; ".join(f"a{i} r b" for i in range(20))))["verdict"]["sentences"]
-    assert "Vectors alone will confuse" in next(s for s in poor if s.startswith("Contexts are poor"))
+    assert "Vectors alone will confuse" in next(
+        s for s in poor if s.startswith("Contexts are poor")
+    )
 
 
 def test_pairs_that_train_links_twice_but_valid_never_want_holding_out() -> None:

@@ -321,7 +321,9 @@ def _verdict(result: Stats) -> Stats:
         f"neighbours it is {last['distinct']:.0%} and {last['alone']:.0%}.",
     ]
     if contexts == "poor":
-        sentences[-1] += " Vectors alone will confuse them; bridges and relation prediction can work well."
+        sentences[-1] += (
+            " Vectors alone will confuse them; bridges and relation prediction can work well."
+        )
     if unseen := sum(counts["unseen"].values()):
         have = "triples have" if unseen > 1 else "triple has"
         sentences.append(f"{unseen:,} held-out {have} an entity that train lacks.")
