@@ -394,8 +394,6 @@ def test_a_first_line_that_may_be_a_header_is_told(tmp_path):
         read_columns(path, ReadOptions(), report)
         assert any("if it is a header, add --header" in note for note in report.notes) == told
     path.write_text("Person,Link,Other\n" + "".join(rows))
-    for said in (True, False):  # who says so need not be told
-        report = ReadReport()
-        table = read_columns(path, ReadOptions(header=said), report)
-        assert table.num_rows == 30 + (not said)
-        assert not any("add --header" in note for note in report.notes)
+    report = ReadReport()
+    table = read_columns(path, ReadOptions(header=False), report)  # who says so need not be told
+    assert (table.num_rows, report.notes) == (31, [])

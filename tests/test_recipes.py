@@ -107,6 +107,15 @@ def test_a_slower_machine_has_bridges_for_fewer_questions_then_none(slower):
         assert "takes some" in words
 
 
+def test_all_entities_are_the_wrong_answers_where_there_is_time_or_it_is_asked_for(monkeypatch):
+    monkeypatch.setitem(recipes.COST["cpu"], "path", 1e12)
+    assert recommend(toy(), CPU)[0].negative_sampling == "shared"
+    asked, _ = recommend(toy(), CPU | {"negative_sampling": "all"})
+    assert (asked.bridge, asked.negative_sampling) == ("paths", "all")
+    bare, _ = recommend(toy(), CPU | {"negative_sampling": "all", "bridge": "none"})
+    assert bare.batch_size < 64
+
+
 def test_fewer_edges_take_less_time():
     kg, config = toy(), Config(bridge="paths")
     less = recommend(kg, {"bridge_edges": 0.1})[0]

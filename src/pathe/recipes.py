@@ -54,7 +54,7 @@ def recommend(kg: KnowledgeGraph, settings: Settings | None = None) -> tuple[Con
             if config is None:
                 why = "; there is too little memory here for bridges"
                 continue
-            if _all_seconds(kg, config) > BUDGET:
+            if _too_long(kg, config, settings, BUDGET):
                 continue
             share, seconds = _share(kg, config, settings, reached)
             if share:
@@ -64,7 +64,7 @@ def recommend(kg: KnowledgeGraph, settings: Settings | None = None) -> tuple[Con
     if settings.get("bridge") != "paths":
         for recipe in _vectors(kg, given):
             config = _fitting(kg, recipe, settings)
-            if config is not None and _all_seconds(kg, config) < VECTORS:
+            if config is not None and not _too_long(kg, config, settings, VECTORS):
                 return config, f"vectors{why}"
     return given, "the defaults, as nothing else fits"
 
@@ -156,12 +156,13 @@ def _bridge_seconds(
     return _seconds(config, row=(valid + train) * rows, edge=all_edges, step=steps)
 
 
-def _all_seconds(kg: KnowledgeGraph, config: Config) -> float:
-    """About how long it takes to encode every entity in every step, where that is done."""
-    if config.task == "relation" or config.negative_sampling != "all":
-        return 0.0
+def _too_long(kg: KnowledgeGraph, config: Config, settings: Settings, budget: float) -> bool:
+    """Whether encoding every entity in every step would be, where nobody asked for it."""
+    asked = "negative_sampling" in settings
+    if asked or config.task == "relation" or config.negative_sampling != "all":
+        return False
     paths = kg.n_entities * config.n_paths * (2 if config.path_form == "joined" else 1)
-    return _seconds(config, path=_steps(kg, config) * paths)
+    return _seconds(config, path=_steps(kg, config) * paths) > budget
 
 
 def _steps(kg: KnowledgeGraph, config: Config) -> int:

@@ -328,9 +328,10 @@ def _trainer(
 
 def seen(kg: KnowledgeGraph, split: str) -> torch.Tensor:
     """The split's triples whose entities training knows."""
-    known, triples_M3 = torch.zeros(kg.n_entities, dtype=torch.bool), getattr(kg, split)
+    triples_M3: torch.Tensor = getattr(kg, split)
+    known = torch.zeros(kg.n_entities, dtype=torch.bool)
     known[kg.train[:, [0, 2]].long()] = True
-    return triples_M3[known[triples_M3[:, [0, 2]].long()].all(1)]  # type: ignore[no-any-return]
+    return triples_M3[known[triples_M3[:, [0, 2]].long()].all(1)]
 
 
 def _headline(found: dict[str, Any]) -> dict[str, Any]:
