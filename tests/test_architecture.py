@@ -20,9 +20,9 @@ ORDER = [
     "attention_cpu", "attention_gpu", "attention", "packed_gpu", "packed", "propagation_cpu",
     "propagation_gpu", "propagation", "states_cpu", "states_gpu", "states", "bridge", "scores_cpu",
     "scores_gpu", "scores", "encoder", "aggregators", "model", "losses", "negatives", "encoding",
-    "bridging", "connections", "rules_cpu", "rules", "builder", "artifact", "hub", "ranking",
-    "evaluation", "calibration", "evidence", "missing", "vectors", "predict", "recorded",
-    "batches", "training", "analysis", "recipes", "plots", "plot_reasons", "callbacks",
+    "bridging", "connections", "rules_cpu", "rules", "memory", "builder", "artifact", "hub",
+    "ranking", "evaluation", "calibration", "evidence", "missing", "vectors", "predict", "recorded",
+    "batches", "questions", "training", "analysis", "recipes", "plots", "plot_reasons", "callbacks",
     "runs", "experiments", "report", "tuning", "tables", "show", "options", "commands_graph",
     "commands_lab", "commands_model", "commands_use", "cli",
 ]  # fmt: skip

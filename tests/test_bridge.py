@@ -23,6 +23,7 @@ from pathe.graph import build_graph, by_pair
 from pathe.known import index_triples
 from pathe.predict import Predictor
 from pathe.propagation import both_ways
+from pathe.questions import room_for, some
 
 BRIDGE = {"bridge": "paths", "bridge_dim": 6, "bridge_hops": 3}
 
@@ -106,7 +107,7 @@ def test_a_step_does_not_see_the_edges_it_is_about(pairs):
     describe = build_describer(whole.config, less, whole.config.n_paths)
     none = torch.zeros(3, kg.n_entities)
     h, r, t = kg.train[ids].long().unbind(1)
-    ours, _ = whole._bridges(kg.train[ids].long(), held)
+    ours, _ = whole._bridges(whole.step(ids, 0))
     for side, fixed in (("tail", h), ("head", t)):
         theirs = bridge_links(whole.model, describe, none, fixed, r, side)
         torch.testing.assert_close(ours[side], theirs)
@@ -120,7 +121,7 @@ def test_a_step_may_take_a_share_of_the_edges(task):
     whole, ids = made.describe.edges, torch.tensor([1, 4, 9])
     triples, bridge = kg.train[ids].long(), made.model.bridge
     torch.manual_seed(5)
-    links, pairs = made._bridges(triples, ids)
+    links, pairs = made._bridges(made.step(ids, 0))
     torch.manual_seed(5)
     sample = whole.sample(0.5, ids)  # one for both tasks
     assert len(sample.relations_M) < len(whole.relations_M)
@@ -138,16 +139,16 @@ def test_a_step_may_take_a_share_of_the_edges(task):
 def test_questions_that_do_without_bridges_have_node_scores():
     kg = toy()
     made = learner(kg, **BRIDGE | {"bridge_dropout": 0.5, "negative_sampling": "all"})
-    triples = kg.train[:40].long()
-    none = torch.zeros(40, kg.n_entities)
+    triples, edges = kg.train[:40].long(), made.describe.edges
     torch.manual_seed(3)
-    found, _ = made._bridges(triples, None)
-    for side, column in (("tail", 0), ("head", 2)):
+    found, _ = made._bridges(made.step(torch.arange(40), 0))
+    keep, n_bare = edges.without(torch.arange(40)), 0
+    for side, column, more in (("tail", 0, 0), ("head", 2, kg.n_relations)):
         bare = ~found[side].any(1)
-        assert 8 < int(bare.sum()) < 32
-        asked = triples[:, column], triples[:, 1], side
-        full = bridge_links(made.model, made.describe, none, *asked)
+        n_bare += int(bare.sum())
+        full = made.model.bridge.links(edges, keep, triples[:, column], triples[:, 1] + more)
         torch.testing.assert_close(found[side][~bare], full[~bare])
+    assert n_bare == 40
 
 
 @pytest.mark.parametrize("task", ["link", "relation"])
@@ -159,7 +160,7 @@ def test_no_question_bridges_itself_even_where_its_edges_describe(task):
     name = "links" if task == "link" else "pairs"
     real = getattr(made.model.bridge, name)
     setattr(made.model.bridge, name, lambda *parts: seen.append(parts[1]) or real(*parts))
-    made._loss(ids, torch.tensor(5))
+    made.loss(ids, torch.tensor(5))
     [keep] = seen
     assert set(made.describe.edges.triples_M[~keep].tolist()) == {1, 4, 9}
 
@@ -169,9 +170,9 @@ def test_a_step_about_relations_sees_neither_its_edges_nor_bridges_everywhere():
     more = {"task": "relation", "bridge_dropout": 0.5, "hold_out_batch": True}
     made = learner(kg, **BRIDGE | more)
     ids = torch.arange(40)
-    triples, held = kg.train[:40].long(), made._held_out(ids)
+    triples = kg.train[:40].long()
     torch.manual_seed(3)
-    _, found = made._bridges(triples, held)
+    _, found = made._bridges(made.step(ids, 0))
     kept = kg.train[40:]
     edges = both_ways(build_graph(kept, kg.n_entities, kg.n_relations))
     full = made.model.bridge.pairs(edges, edges.without(), triples[:, 0], triples[:, 2])
@@ -210,7 +211,7 @@ def test_a_loss_adds_each_answer_its_own_bridges(sampling, monkeypatch):
         sides = {"tail": there * (planted + 1), "head": there * (planted + 2)}
         monkeypatch.setattr(made, "_bridges", lambda *_, sides=sides: (sides, 0.0))
         torch.manual_seed(0)
-        made._loss(ids, torch.tensor(5))
+        made.loss(ids, torch.tensor(5))
     picks = made._answers(kg.train[ids].long(), torch.tensor(5))
     for i, (side, column) in enumerate((("tail", 2), ("head", 0))):
         right, wrong = (after - before for before, after in zip(seen[i], seen[2 + i], strict=True))
@@ -219,12 +220,55 @@ def test_a_loss_adds_each_answer_its_own_bridges(sampling, monkeypatch):
         torch.testing.assert_close(wrong, expected, atol=0.1, rtol=0)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_room_for_more_rows_changes_nothing(device, dtype):
+    """Scores and gradients, of answers and of relations, with rows of nothing after each hop."""
+    kg = toy()
+    graph = build_graph(kg.train, kg.n_entities, kg.n_relations).to(device)
+    edges = both_ways(graph)
+    keep = edges.without(torch.arange(0, len(kg.train), 3, device=device))
+    torch.manual_seed(0)
+    bridge = Bridge(kg.n_relations, 16, 3, relation=True).to(device, dtype)
+    heads, relations, tails = kg.train[:20].long().to(device).unbind(1)
+    for how, others, ends in ((bridge.links, relations, ()), (bridge.pairs, tails, (tails,))):
+        exact = bridge.reach(edges, keep, heads, *ends)
+        room = (exact.sizes[0], *(n + 7 * (i + 1) for i, n in enumerate(exact.sizes[1:])))
+        found = []
+        for reached in (exact, exact.padded(room)):
+            bridge.zero_grad()
+            scores = how(edges, keep, heads, others, reached)
+            weigh = torch.randn(scores.shape, generator=torch.Generator().manual_seed(1))
+            (scores * weigh.to(scores)).sum().backward()
+            grads = [p.grad for p in bridge.parameters() if p.grad is not None]
+            found.append([scores.detach(), *grads])
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one, other)
+
+
+def test_a_share_of_the_questions_is_always_as_many():
+    for n, share, expected in ((10, 0.5, 5), (10, 1.0, 10), (7, 0.05, 1), (9, 0.3, 3)):
+        rows = some(n, share, torch.device("cpu"))
+        assert len(rows) == len(set(rows.tolist())) == expected
+        assert rows.tolist() == sorted(rows.tolist())
+    many = torch.stack([torch.bincount(some(8, 0.25, torch.device("cpu")), minlength=8)
+                        for _ in range(4000)]).sum(0)  # fmt: skip
+    assert (many - 1000).abs().max() < 150  # 5.5 standard deviations
+
+
+def test_room_grows_by_what_did_not_fit():
+    assert room_for((4, 40, 80), 100) == (4, 50, 100)
+    assert room_for((4, 60, 70), 1000, (4, 50, 100)) == (4, 75, 125)
+
+
 def test_pairs_are_found_in_either_direction():
     triples = sorted_triples([(0, 0, 1), (1, 2, 0), (0, 1, 2), (3, 0, 3), (2, 1, 3)])
     found = by_pair(triples, 4)
     here = {tuple(row): i for i, row in enumerate(triples.tolist())}
     same = found.of_same(torch.tensor([here[0, 0, 1], here[3, 0, 3]])).tolist()
     assert sorted(same) == sorted([here[0, 0, 1], here[1, 2, 0], here[3, 0, 3]])
+    flags = found.flag_same(torch.tensor([here[0, 0, 1], here[3, 0, 3]]))
+    assert flags.nonzero().squeeze(1).tolist() == sorted(same)
 
 
 def test_validation_and_test_triples_are_no_edges():

@@ -30,10 +30,12 @@ def test_held_out_triples_vanish_from_contexts_and_paths(data, more):
     rest = [row for i, row in enumerate(rows) if i not in ids.tolist()]
     entities = torch.arange(n_entities)
     whole = describer(graph_of(rows, n_entities, n_relations), **SETTINGS, hold_out=True)
-    batch = whole.batch(entities, 5, held_out_ids=ids)
     without = describer(graph_of(rest, n_entities, n_relations), **SETTINGS).batch(entities, 5)
-    for ours, theirs in zip(batch.contexts[:2], without.contexts[:2], strict=True):
-        assert torch.equal(dense(ours, n_relations), dense(theirs, n_relations))
+    mask = torch.zeros(len(rows), dtype=torch.bool).index_fill_(0, ids, True)
+    for held_out in (ids, mask):
+        batch = whole.batch(entities, 5, held_out)
+        for ours, theirs in zip(batch.contexts[:2], without.contexts[:2], strict=True):
+            assert torch.equal(dense(ours, n_relations), dense(theirs, n_relations))
     edges = set(rest)
     paths = whole.paths(entities, 5, ids)
     for u in range(n_entities):
@@ -76,8 +78,10 @@ def test_refined_entities_take_in_the_mean_of_their_neighbours(data, more):
         expected = x + F.leaky_relu(refined.refine(torch.cat([x, *sides], -1)))
         graph = graph_of(rows, n_entities, n_relations)
         whole = describer(graph, **SETTINGS, hold_out=True, refine=True)
-        torch.testing.assert_close(refined(*whole.contexts(None, ids)), expected)
-        torch.testing.assert_close(refined(*whole.contexts(some, ids)), expected[some])
+        mask = torch.zeros(len(rows), dtype=torch.bool).index_fill_(0, ids, True)
+        for held_out in (ids, mask):
+            torch.testing.assert_close(refined(*whole.contexts(None, held_out)), expected)
+            torch.testing.assert_close(refined(*whole.contexts(some, held_out)), expected[some])
         later = describer(graph_of(rest, n_entities, n_relations), **SETTINGS, refine=True)
         torch.testing.assert_close(refined(*later.contexts(some)), expected[some])
 

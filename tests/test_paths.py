@@ -20,9 +20,16 @@ def check_path(paths: Paths, u: int, k: int, entity: int, edges: set, form: str)
     assert (tokens[~mask] == 0).all()
     steps = path_steps(paths, u, k)
     assert all(step in edges for step in steps)
-    assert all(a[2] == b[0] for a, b in pairwise(steps))  # reads along the edges
+    if form == "mixed":  # reads from the focus on, each edge either way
+        chain = tokens[mask].tolist()[::2]
+        assert [{h, t} for h, _, t in steps] == [{a, b} for a, b in pairwise(chain)]
+        assert paths.turned_from is not None
+        turned = [r >= paths.turned_from for r in tokens[mask].tolist()[1::2]]
+        assert turned == [h != a for (h, _, _), a in zip(steps, chain[:-1], strict=True)]
+    else:
+        assert all(a[2] == b[0] for a, b in pairwise(steps))  # reads along the edges
     before, after = (paths.focus - columns[0]) // 2, (columns[-1] - paths.focus) // 2
-    if form == "single":
+    if form != "joined":
         assert before == 0
     halves = [
         tokens[paths.focus - 2 * before : paths.focus + 1 : 2],
@@ -33,7 +40,9 @@ def check_path(paths: Paths, u: int, k: int, entity: int, edges: set, form: str)
 
 
 @settings(max_examples=60, deadline=None)
-@given(triple_lists(), st.integers(1, 4), st.sampled_from(["joined", "single"]), st.booleans())
+@given(
+    triple_lists(), st.integers(1, 4), st.sampled_from(["joined", "single", "mixed"]), st.booleans()
+)
 def test_paths_are_real_and_centred_on_their_focus(data, max_hops, form, leave_out):
     rows, n_entities, n_relations = data
     graph = graph_of(rows, n_entities, n_relations)
@@ -69,6 +78,22 @@ def test_single_walks_take_both_directions_evenly():
     assert (ends.mask_UKT.sum(-1) == 5).all()
 
 
+def test_mixed_walks_take_every_edge_of_an_entity_alike():
+    graph = graph_of([(0, 0, 1), (2, 0, 0), (3, 1, 0), (0, 1, 4)])
+    tokens = sample_paths(graph, torch.tensor([0]), 8000, 1, seed=0, form="mixed").tokens_UKT[0]
+    kinds, counts = tokens[:, 1:].unique(dim=0, return_counts=True)
+    assert kinds.tolist() == [[0, 1], [1, 4], [2, 2], [3, 3]]  # 2 and 3: turned
+    assert (counts - 2000).abs().max() < 250  # 6.5 standard deviations
+
+
+def test_signed_positions_tell_walks_against_the_edges():
+    joined = example_path().trim().positions("signed")  # 4 hops before the focus, 5 after it
+    assert joined.tolist() == [*range(58, 50, -1), *range(1, 12)]
+    graph = graph_of([(0, 0, 1), (1, 0, 2)])
+    single = sample_paths(graph, torch.tensor([0, 2]), 1, 2, seed=0, form="single")
+    assert single.positions("signed").squeeze(1).tolist() == [[1, 2, 3, 4, 5], [1, 51, 52, 53, 54]]
+
+
 def example_path() -> Paths:
     """The paper's example: ten entities in a row, the fifth one the focus."""
     graph = graph_of([(i, 0, i + 1) for i in range(9)])
@@ -94,7 +119,7 @@ def test_trim_of_lonely_entities_leaves_the_focus():
     assert trimmed.tokens_UKT.tolist() == [[[2], [2]]]
 
 
-@pytest.mark.parametrize("form", ["joined", "single"])
+@pytest.mark.parametrize("form", ["joined", "single", "mixed"])
 def test_a_mined_store_holds_unique_real_paths(form):
     rows = sorted({(i, j % 2, (i * j + 1) % 15) for i in range(15) for j in range(1, 4)})
     graph = graph_of(rows, n_entities=16)  # entity 15 has no edges

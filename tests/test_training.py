@@ -14,7 +14,8 @@ from pathe.batches import Batches, distinct_exactly, distinct_padded
 from pathe.config import Config, configure, read_preset
 from pathe.errors import ConfigError
 from pathe.evaluation import evaluate_links, evaluate_relations
-from pathe.training import check_fits, cosine
+from pathe.memory import check_fits
+from pathe.training import cosine
 
 
 def fetch(batches: Batches, n: int | None = None) -> list[list[int]]:
@@ -163,6 +164,13 @@ def test_every_aggregator_learns_every_task(aggregator, task, negative_sampling)
         {"aggregator": "transformer", "loss": "nssa", "positions": "absolute"},
         {"path_form": "joined", "path_source": "mined", "n_mined": 5},
         {"hold_out_batch": True, "dim": 12, "heads": 2},
+        {"hold_out_batch": True, "hold_out_pairs": True, "refine": True},
+        {"hold_out_batch": True, "path_form": "mixed"},
+        {"positions": "signed"},
+        *({"bridge": "paths", "task": t, "hold_out_batch": True, "hold_out_pairs": pairs}
+          for t in ("link", "relation", "multi") for pairs in (False, True)),
+        {"bridge": "paths", "bridge_hops": 2, "bridge_dropout": 0.5, "negative_sampling": "all"},
+        {"bridge": "paths", "refine": True, "path_form": "mixed"},
     ],
 )  # fmt: skip
 def test_a_recorded_step_equals_a_plain_one(settings):
@@ -211,7 +219,7 @@ def test_distinct_ids_in_a_buffer_of_fixed_size_are_the_distinct_ids(ids):
 
 
 def test_a_step_that_cannot_fit_is_refused_before_it_starts(monkeypatch):
-    monkeypatch.setattr("pathe.training.free_memory", lambda device: 4 * 2**30)
+    monkeypatch.setattr("pathe.memory.free_memory", lambda device: 4 * 2**30)
     check_fits(Config(), 14_541, 1000)
     with pytest.raises(ConfigError, match="batch_size"):
         check_fits(configure(settings={"layers": 2, "n_paths": 64}), 1_000_000, 100_000)
@@ -231,7 +239,7 @@ def test_a_step_that_cannot_fit_is_refused_before_it_starts(monkeypatch):
     ],
 )
 def test_the_papers_presets_fit_a_gpu_of_24_gib(monkeypatch, preset, n_entities, n_triples):
-    monkeypatch.setattr("pathe.training.free_memory", lambda device: 24 * 2**30)
+    monkeypatch.setattr("pathe.memory.free_memory", lambda device: 24 * 2**30)
     check_fits(read_preset(preset), n_entities, n_triples)
 
 
@@ -253,7 +261,7 @@ def test_a_cosine_schedule_rises_and_falls(tmp_path, monkeypatch):
 
 
 def test_bridges_that_cannot_fit_are_refused_before_the_work(monkeypatch):
-    monkeypatch.setattr("pathe.training.free_memory", lambda device: 8 * 2**30)
+    monkeypatch.setattr("pathe.memory.free_memory", lambda device: 8 * 2**30)
     with_bridges = {"bridge": "paths", "bridge_hops": 2}
     check_fits(Config(), 1_000_000, 4_000_000)
     with pytest.raises(ConfigError, match="Bridges take most of it"):

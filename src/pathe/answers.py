@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any, Literal
 
 from pathe.errors import ConfigError, DataError
@@ -108,12 +108,7 @@ class BridgeEvidence:
 
     def words(self, start: str) -> str:
         """The path from `start` on, arrows as they are in the graph."""
-        text = start
-        for head, relation, tail in self.steps:
-            forward = head == start
-            start = tail if forward else head
-            text += f" -{relation}-> {start}" if forward else f" <-{relation}- {start}"
-        return text
+        return start + arrows(walked(self.steps, start))
 
 
 @dataclass(frozen=True)
@@ -149,8 +144,8 @@ class Explanation:
             f"{self.rank:,}, probability {self.probability:.1%}; {self.alone:.2f} without any path"
         ]
         for path, steps, more in self.shown(n):
-            names = steps[0][0] if steps else f"{self.focus(path)} by itself"
-            names += "".join(f" -{relation}-> {tail}" for _, relation, tail in steps)
+            start = path_start(steps, self.focus(path))
+            names = start + arrows(walked(steps, start)) if steps else f"{start} by itself"
             lines.append(f"{path.effect:+.3f} {path.of}: {names}{more}")
         if self.bridged:
             lines.insert(1, f"{self.bridged:+.3f} by all paths between them")
@@ -176,9 +171,34 @@ class Explanation:
         return found
 
 
+def path_start(steps: list[Fact], focus: str) -> str:
+    """Where a path of an entity starts: it reads along its edges or, if it can't, from the entity.
+
+    A walk in mixed directions does the latter.
+    """
+    along = all(a[2] == b[0] for a, b in pairwise(steps))
+    return steps[0][0] if steps and along else focus
+
+
+def walked(steps: list[Fact], start: str) -> list[tuple[str, bool, str]]:
+    """A path's hops from its start on: relation, whether along its arrow, entity it leads to."""
+    found = []
+    for head, relation, tail in steps:
+        forward = head == start
+        start = tail if forward else head
+        found.append((relation, forward, start))
+    return found
+
+
+def arrows(hops: list[tuple[str, bool, str]]) -> str:
+    """Hops in words, arrows as they are in the graph."""
+    return "".join(f" -{r}-> {name}" if along else f" <-{r}- {name}" for r, along, name in hops)
+
+
 def near(steps: list[Fact], focus: str, hops: int = 2) -> list[Fact]:
     """The steps of a path within some hops of the entity that it is of."""
-    names = [steps[0][0], *(tail for _, _, tail in steps)] if steps else []
+    start = path_start(steps, focus)
+    names = [start, *(name for _, _, name in walked(steps, start))]
     at = names.index(focus) if focus in names else 0
     return steps[max(at - hops, 0) : at + hops]
 

@@ -80,6 +80,14 @@ class Bridge(nn.Module):
         self.link_head = Evidence(dim, 1) if link else None
         self.relation_head = Evidence(dim, n_relations) if relation else None
 
+    def reach(
+        self, edges: Edges, keep_M: Tensor, sources_B: Tensor, targets_B: Tensor | None = None
+    ) -> Reach:
+        """What questions reach in all hops; with targets, of that what lies between."""
+        if targets_B is None:
+            return reach(edges, sources_B, len(self.rounds), keep_M)
+        return between(edges, sources_B, targets_B, len(self.rounds), keep_M)
+
     def states(
         self,
         edges: Edges,
@@ -87,18 +95,17 @@ class Bridge(nn.Module):
         sources_B: Tensor,
         kinds_B: Tensor,
         targets_B: Tensor | None = None,
+        reached: Reach | None = None,
         traces: list[Trace] | None = None,
     ) -> tuple[Reach, Tensor]:
         """What has arrived at every (question, entity) that is reached, a row each.
 
-        With targets, only what may arrive there is looked at. Each hop leaves its trace in the
-        list, if there is one.
+        With targets, only what may arrive there is looked at; what is `reached` may be given. Each
+        hop leaves its trace in the list, if there is one.
         """
         asked_BD = self.asked(kinds_B)
-        if targets_B is None:
-            reached = reach(edges, sources_B, len(self.rounds), keep_M)
-        else:
-            reached = between(edges, sources_B, targets_B, len(self.rounds), keep_M)
+        if reached is None:
+            reached = self.reach(edges, keep_M, sources_B, targets_B)
         x_AD = asked_BD
         for hop, size in zip(self.rounds, reached.sizes[1:], strict=True):
             assert isinstance(hop, Round)
@@ -111,17 +118,31 @@ class Bridge(nn.Module):
             x_AD = hop(x_AD, arrived_AD)
         return reached, x_AD
 
-    def links(self, edges: Edges, keep_M: Tensor, sources_B: Tensor, kinds_B: Tensor) -> Tensor:
+    def links(
+        self,
+        edges: Edges,
+        keep_M: Tensor,
+        sources_B: Tensor,
+        kinds_B: Tensor,
+        reached: Reach | None = None,
+    ) -> Tensor:
         """(B, E): scores of all entities as answers; 0 where no path leads."""
         assert self.link_head is not None
-        reached, x_AD = self.states(edges, keep_M, sources_B, kinds_B)
+        reached, x_AD = self.states(edges, keep_M, sources_B, kinds_B, reached=reached)
         return self.link_head.answers(x_AD, self.asked(kinds_B), reached)
 
-    def pairs(self, edges: Edges, keep_M: Tensor, heads_B: Tensor, tails_B: Tensor) -> Tensor:
+    def pairs(
+        self,
+        edges: Edges,
+        keep_M: Tensor,
+        heads_B: Tensor,
+        tails_B: Tensor,
+        reached: Reach | None = None,
+    ) -> Tensor:
         """(B, R): scores of all relations between heads and tails; 0 where no path leads."""
         assert self.relation_head is not None
         kinds_B = torch.full_like(heads_B, len(self.relations))
-        reached, x_AD = self.states(edges, keep_M, heads_B, kinds_B, tails_B)
+        reached, x_AD = self.states(edges, keep_M, heads_B, kinds_B, tails_B, reached)
         rows_B = reached.row_BE.gather(1, tails_B[:, None])[:, 0].long()
         x_BD = x_AD[rows_B.clamp(min=0)] * (rows_B >= 0)[:, None]
         rows = torch.arange(len(heads_B), device=heads_B.device)

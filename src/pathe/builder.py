@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from pathe.config import Config
-from pathe.encoder import N_POSITIONS
 from pathe.encoding import Describer, describer
 from pathe.errors import ConfigError
 from pathe.graph import Graph
 from pathe.model import PathE, published_count
+from pathe.paths import N_POSITIONS
 from pathe.randomness import keyed
 
 BATCHES, STEP, VALIDATION, MINING, TEST = range(1, 6)  # what a seed is for
@@ -31,6 +31,7 @@ def build_model(config: Config, n_relations: int) -> PathE:
             log_counts=config.contexts == "log1p",
             context_dropout=config.context_dropout,
             refine=config.refine,
+            turned=config.path_form == "mixed",
             n_heads=config.heads,
             n_layers=config.layers,
             feedforward=config.feedforward,
@@ -48,7 +49,9 @@ def build_describer(
     config: Config, graph: Graph, n_paths: int, *, hold_out: bool = False
 ) -> Describer:
     """How the settings describe the graph's entities, with n_paths paths each."""
-    per_hop = 4 if config.path_form == "joined" and config.positions == "absolute" else 2
+    counts_twice = config.positions == "signed"  # there and back
+    counts_twice |= config.path_form == "joined" and config.positions == "absolute"
+    per_hop = 4 if counts_twice else 2
     if per_hop * config.max_hops + 1 > N_POSITIONS:
         raise ConfigError(
             f"max_hops {config.max_hops} needs {per_hop * config.max_hops + 1} positions; the "
@@ -73,6 +76,7 @@ def paper_count(config: Config, n_relations: int) -> int | None:
     if (
         config.bridge != "none"
         or config.refine
+        or config.path_form == "mixed"
         or config.projector_layers != 1
         or config.aggregator not in ("mean", "transformer")
     ):

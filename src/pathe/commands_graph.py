@@ -71,7 +71,8 @@ def paths(
         Form,
         typer.Option(
             help="[cyan]joined[/]: an incoming and an outgoing walk meet at the entity; "
-            "[cyan]single[/]: one walk in either direction."
+            "[cyan]single[/]: one walk in either direction; [cyan]mixed[/]: one walk that takes "
+            "each edge either way."
         ),
     ] = Form.single,
     unique: Annotated[

@@ -31,10 +31,10 @@ class Config:
     # paths
     n_paths: int = 4  # paths an entity (ppe), drawn for every step
     max_hops: int = 5  # longest walk, in edges
-    path_form: Literal["joined", "single"] = "single"  # in- and outgoing walk joined, or one walk
+    path_form: Literal["joined", "single", "mixed"] = "single"  # in and out, one way, either way
     path_source: Literal["fresh", "mined"] = "fresh"  # drawn anew each step, or a fixed store
     n_mined: int = 20  # unique paths an entity in the mined store
-    positions: Literal["focused", "absolute"] = "focused"  # distance to the entity, or order
+    positions: Literal["focused", "signed", "absolute"] = "focused"  # distance, with way, order
     # model
     dim: int = 64  # width of every vector
     contexts: Literal["raw", "log1p"] = "log1p"  # relation counts as they are, or their logarithm
@@ -230,6 +230,11 @@ def _check(config: Config) -> None:
         raise ConfigError(
             "hold_out_batch needs path_source=fresh: mined paths are fixed before the batch is. "
             "Set hold_out_batch=false, or path_source=fresh."
+        )
+    if config.positions == "signed" and config.path_form == "mixed":
+        raise ConfigError(
+            "positions=signed tells in- from outgoing walks; walks of path_form=mixed are both. "
+            "Use focused, or another form."
         )
     if config.hold_out_pairs and not config.hold_out_batch:
         raise ConfigError("hold_out_pairs needs hold_out_batch=true.")

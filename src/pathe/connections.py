@@ -73,7 +73,7 @@ class Connected:
         source_1, kind_1, target_1 = (torch.tensor([i], device=device) for i in ends)
         traces: list[Trace] = []
         asked = source_1, kind_1, target_1
-        reached, x_AD = self.bridge.states(self.edges, self.keep_M, *asked, traces)
+        reached, x_AD = self.bridge.states(self.edges, self.keep_M, *asked, traces=traces)
         row = int(reached.row_BE[0, self.target])
         head = self.bridge.relation_head if self.of_relation else self.bridge.link_head
         assert head is not None

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from pathe.attention import attend
 from pathe.packed import Packing, attend_among, pack, pick
-
-N_POSITIONS = 100  # rows of the position table, as published
+from pathe.paths import N_POSITIONS
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pathe.graph import Adjacency, Contexts, Graph, Tensors, expand, owners
+from pathe.graph import Adjacency, Contexts, Graph, Tensors, expand, owners, with_both
 from pathe.model import Bag, EntityBatch, Neighbours, PathE, Surroundings
 from pathe.paths import Form, Paths, PathStore, Positions, mine_paths, sample_paths
 from pathe.propagation import Edges, both_ways
@@ -30,19 +30,23 @@ class ContextSlots(Tensors):
     out_places_M: Tensor  # its slot in the adjacency
     in_places_M: Tensor
 
-    def of(self, ids: Tensor) -> _Gone:
-        """Where some triples are."""
-        entries = self.incoming_M[ids], self.outgoing_M[ids]
-        return _Gone(*entries, self.in_places_M[ids], self.out_places_M[ids])
+    def of(self, held_out: Tensor) -> tuple[_Gone, _Gone]:
+        """Where some triples are (a mask over all, or ids): as in-edges, as out-edges."""
+        sides = (self.incoming_M, self.in_places_M), (self.outgoing_M, self.out_places_M)
+        if held_out.dtype == torch.bool:
+            incoming, outgoing = (_Gone(*side, held_out.float()) for side in sides)
+        else:
+            once = torch.ones_like(held_out, dtype=torch.float32)
+            incoming, outgoing = (_Gone(e[held_out], s[held_out], once) for e, s in sides)
+        return incoming, outgoing
 
 
 class _Gone(NamedTuple):
-    """Context entries and adjacency slots of the triples that are held out, if any are."""
+    """Context entries and adjacency slots of triples, and how often each is held out: 0 or 1."""
 
-    in_entries: Tensor | None = None
-    out_entries: Tensor | None = None
-    in_slots: Tensor | None = None
-    out_slots: Tensor | None = None
+    entries: Tensor
+    slots: Tensor
+    times: Tensor
 
 
 @dataclass(frozen=True)
@@ -61,10 +65,12 @@ class Describer:
 
     def on(self, graph: Graph) -> Describer:
         """The same for a graph that has grown; mined paths are for the old one."""
+        if self.form == "mixed":
+            graph = with_both(graph)
         return replace(self, graph=graph, edges=both_ways(graph) if self.edges else None)
 
     def paths(
-        self, entities_U: Tensor, seed: int | Tensor, held_out_ids: Tensor | None = None
+        self, entities_U: Tensor, seed: int | Tensor, held_out: Tensor | None = None
     ) -> Paths:
         """Paths of the entities that avoid the held-out training triples."""
         if self.store is not None:
@@ -76,7 +82,7 @@ class Describer:
             self.max_hops,
             seed=seed,
             form=self.form,
-            held_out=held_out_ids,
+            held_out=held_out,
         )
 
     def projects_all(self, n_tokens: int) -> bool:
@@ -87,23 +93,24 @@ class Describer:
         per_token = 2 if self.graph.device.type == "cuda" else 1 / 8
         return n_tokens * per_token >= self.graph.n_entities
 
-    def contexts(
-        self, entities_V: Tensor | None, held_out_ids: Tensor | None = None
-    ) -> Surroundings:
+    def contexts(self, entities_V: Tensor | None, held_out: Tensor | None = None) -> Surroundings:
         """Contexts of some entities, sorted, or of all; refined, those of their neighbours, too."""
-        graph, gone = self.graph, _Gone()
-        if held_out_ids is not None:
+        graph = self.graph
+        gone_in = gone_out = None
+        if held_out is not None:
             assert self.slots is not None
-            gone = self.slots.of(held_out_ids)
+            if held_out.dtype == torch.bool and entities_V is not None:
+                held_out = held_out.nonzero().squeeze(1)
+            gone_in, gone_out = self.slots.of(held_out)
 
         def bags(entities: Tensor | None) -> tuple[Bag, Bag]:
-            incoming = _bag(graph.in_contexts, entities, gone.in_entries)
-            return incoming, _bag(graph.out_contexts, entities, gone.out_entries)
+            incoming = _bag(graph.in_contexts, entities, gone_in)
+            return incoming, _bag(graph.out_contexts, entities, gone_out)
 
         if not self.refine:
             return Surroundings(*bags(entities_V))
-        before = _neighbours(graph.incoming, entities_V, gone.in_slots)
-        after = _neighbours(graph.outgoing, entities_V, gone.out_slots)
+        before = _neighbours(graph.incoming, entities_V, gone_in)
+        after = _neighbours(graph.outgoing, entities_V, gone_out)
         if entities_V is None:
             return Surroundings(*bags(None), None, (before, after))
         ids = torch.cat([entities_V, before.rows_P, after.rows_P])
@@ -117,15 +124,16 @@ class Describer:
         self,
         entities_U: Tensor,
         seed: int | Tensor,
-        held_out_ids: Tensor | None = None,
+        held_out: Tensor | None = None,
         *,
         with_contexts: bool = True,
     ) -> EntityBatch:
         """Paths of the entities and the contexts of all entities on them, tokens as table rows.
 
-        Without contexts the table is that of all entities.
+        Without contexts the table is that of all entities. `held_out`: training triples that are
+        not to be read, as a mask over all of them or as their ids.
         """
-        paths = self.paths(entities_U, seed, held_out_ids)
+        paths = self.paths(entities_U, seed, held_out)
         if entities_U.device.type == "cpu":  # elsewhere it would wait for the device
             paths = paths.trim()
         tokens = paths.tokens_UKT
@@ -137,7 +145,7 @@ class Describer:
             n_nodes, rows = len(entities_V), inverse.int()
         rows = torch.where(is_relation_T, tokens + n_nodes, rows)
         return EntityBatch(
-            self.contexts(entities_V, held_out_ids) if with_contexts else None,
+            self.contexts(entities_V, held_out) if with_contexts else None,
             rows.masked_fill_(~paths.mask_UKT, -1),
             paths.positions(self.positions),
             paths.focus,
@@ -158,6 +166,8 @@ def describer(
     refine: bool = False,
 ) -> Describer:
     """A describer with the store (n_mined > 0), slots (hold_out) and edges that it needs."""
+    if form == "mixed":
+        graph = with_both(graph)
     store = mine_paths(graph, n_mined, max_hops, seed=seed, form=form) if n_mined else None
     slots = context_slots(graph) if hold_out else None
     edges = both_ways(graph) if bridges else None
@@ -215,18 +225,19 @@ def encode(
     return torch.cat(parts)
 
 
-def _neighbours(side: Adjacency, entities_V: Tensor | None, without: Tensor | None) -> Neighbours:
+def _neighbours(side: Adjacency, entities_V: Tensor | None, gone: _Gone | None) -> Neighbours:
     """Neighbours of some entities or of all, by their ids, each with an equal share.
 
-    Slots `without` have none.
+    Those behind slots that are gone have none.
     """
-    kept_M = torch.ones(len(side.neighbours_M), device=side.offsets_E1.device)
-    if without is not None:
-        kept_M[without] = 0.0
+    n_slots = len(side.neighbours_M)
+    kept_M = torch.ones(n_slots, device=side.offsets_E1.device)
+    if gone is not None:
+        kept_M[gone.slots] = 1.0 - gone.times
     before_M1 = F.pad(kept_M.cumsum(0, dtype=torch.float64), (1, 0))
     share_E = 1 / before_M1[side.offsets_E1].diff().clamp(min=1)
     if entities_V is None:
-        weights_M = kept_M * share_E.float()[owners(side.offsets_E1)]
+        weights_M = kept_M * share_E.float()[owners(side.offsets_E1, n_slots)]
         return Neighbours(side.offsets_E1, side.neighbours_M.long(), weights_M)
     sizes_V = side.degrees_E[entities_V]
     rows_P, slots_P = expand(side.offsets_E1[entities_V], sizes_V)
@@ -235,20 +246,20 @@ def _neighbours(side: Adjacency, entities_V: Tensor | None, without: Tensor | No
     return Neighbours(offsets_V1, side.neighbours_M[slots_P].long(), weights_P)
 
 
-def _bag(contexts: Contexts, entities_V: Tensor | None, without: Tensor | None) -> Bag:
-    """The contexts of some entities, sorted, or of all, less one count for each entry `without`."""
+def _bag(contexts: Contexts, entities_V: Tensor | None, gone: _Gone | None) -> Bag:
+    """The contexts of some entities, sorted, or of all, less what is gone."""
     if entities_V is None:
         counts_P = contexts.counts_P.float()
-        if without is not None:
-            counts_P.index_add_(0, without, counts_P.new_full((len(without),), -1.0))
+        if gone is not None:
+            counts_P.index_add_(0, gone.entries, -gone.times)
         return Bag(contexts.offsets_E1, contexts.relations_P.long(), counts_P)
     starts_V = contexts.offsets_E1[entities_V]
     sizes_V = contexts.offsets_E1[entities_V + 1] - starts_V
     _, slots_N = expand(starts_V, sizes_V)
     counts_N = contexts.counts_P[slots_N].float()
-    if without is not None and len(slots_N):
-        place = torch.searchsorted(slots_N, without).clamp(max=len(slots_N) - 1)
-        here = (slots_N[place] == without).float()  # or of an entity that isn't asked for
-        counts_N.index_add_(0, place, -here)
+    if gone is not None and len(slots_N):
+        place = torch.searchsorted(slots_N, gone.entries).clamp(max=len(slots_N) - 1)
+        here = slots_N[place] == gone.entries  # or of an entity that isn't asked for
+        counts_N.index_add_(0, place, -gone.times * here)
     offsets_V1 = torch.cat([sizes_V.new_zeros(1), sizes_V.cumsum(0)])
     return Bag(offsets_V1, contexts.relations_P[slots_N].long(), counts_N)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,23 +20,31 @@ Holder = TypeVar("Holder", bound="Tensors")
 
 
 class Tensors:
-    """Frozen holders of tensors: move them together, count their bytes."""
+    """Frozen holders of tensors: move or copy them together, count their bytes."""
 
     def to(self: Holder, device: torch.device | str) -> Holder:
-        moved = {
-            f.name: v.to(device) if isinstance(v := getattr(self, f.name), Tensor | Tensors) else v
-            for f in fields(self)  # type: ignore[arg-type]
-        }
-        return type(self)(**moved)
+        return self.map(lambda tensor: tensor.to(device))
+
+    def map(self: Holder, change: Callable[[Tensor], Tensor]) -> Holder:
+        """The same with every tensor changed."""
+
+        def changed(value: Any) -> Any:
+            if isinstance(value, Tensors):
+                return value.map(change)
+            return change(value) if isinstance(value, Tensor) else value
+
+        names = [f.name for f in fields(self)]  # type: ignore[arg-type]
+        return type(self)(**{name: changed(getattr(self, name)) for name in names})
+
+    def tensors(self) -> list[Tensor]:
+        """Every tensor, in the order of the fields."""
+        found: list[Tensor] = []
+        self.map(lambda tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
+        return found
 
     @property
     def n_bytes(self) -> int:
-        values = [getattr(self, f.name) for f in fields(self)]  # type: ignore[arg-type]
-        return sum(
-            v.numel() * v.element_size() if isinstance(v, Tensor) else v.n_bytes
-            for v in values
-            if isinstance(v, Tensor | Tensors)
-        )
+        return sum(t.numel() * t.element_size() for t in self.tensors())
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,10 @@ class Contexts(Tensors):
 
 @dataclass(frozen=True)
 class Graph(Tensors):
-    """A directed multi-relational graph; built from training triples and nothing else."""
+    """A directed multi-relational graph; built from training triples and nothing else.
+
+    `both` has the edges of both directions, relation r turned being r + R: see `with_both`.
+    """
 
     n_entities: int
     n_relations: int
@@ -78,6 +90,7 @@ class Graph(Tensors):
     incoming: Adjacency
     out_contexts: Contexts
     in_contexts: Contexts
+    both: Adjacency | None = None
 
     @property
     def n_triples(self) -> int:
@@ -110,6 +123,29 @@ def build_graph(triples_M3: Tensor, n_entities: int, n_relations: int) -> Graph:
         _contexts(outgoing, n_relations),
         _contexts(incoming, n_relations),
     )
+
+
+def merge(first: Adjacency, second: Adjacency, n_relations: int) -> Adjacency:
+    """All edges of both, an entity's of the first one first; relations of the second plus R."""
+    owners_M = torch.cat([owners(side.offsets_E1) for side in (first, second)])
+    order_M = owners_M.argsort(stable=True)
+
+    def merged(one_M: Tensor, other_M: Tensor) -> Tensor:
+        return torch.cat([one_M, other_M])[order_M]
+
+    return Adjacency(
+        first.offsets_E1 + second.offsets_E1,
+        merged(first.neighbours_M, second.neighbours_M),
+        merged(first.relations_M, second.relations_M + n_relations),
+        merged(first.triples_M, second.triples_M),
+    )
+
+
+def with_both(graph: Graph) -> Graph:
+    """The graph with the edges that walks in mixed directions take."""
+    if graph.both is not None:
+        return graph
+    return replace(graph, both=merge(graph.outgoing, graph.incoming, graph.n_relations))
 
 
 def extend_graph(graph: Graph, triples_N3: Tensor, n_entities: int) -> Graph:
@@ -286,10 +322,10 @@ def sort_order(keys_M: Tensor, bound: int) -> Tensor:
     return codes_M.sort().values % max(n, 1)
 
 
-def owners(offsets_E1: Tensor) -> Tensor:
-    """The entity that owns each slot."""
+def owners(offsets_E1: Tensor, n_slots: int | None = None) -> Tensor:
+    """The entity that owns each slot; where their number is given, no device is waited for."""
     entities_E = torch.arange(len(offsets_E1) - 1, device=offsets_E1.device)
-    return entities_E.repeat_interleave(offsets_E1.diff())
+    return entities_E.repeat_interleave(offsets_E1.diff(), output_size=n_slots)
 
 
 def expand(starts_B: Tensor, sizes_B: Tensor) -> tuple[Tensor, Tensor]:
@@ -327,6 +363,11 @@ class Pairs:
         pairs_B = self.pair_M[ids_B].unique()
         starts_B = self.offsets_P1[pairs_B]
         return self.order_M[expand(starts_B, self.offsets_P1[pairs_B + 1] - starts_B)[1]]
+
+    def flag_same(self, ids_B: Tensor) -> Tensor:
+        """The same as a mask over all triples: waits for no device."""
+        gone_P = torch.zeros_like(self.offsets_P1[1:], dtype=torch.bool)
+        return gone_P.index_fill_(0, self.pair_M[ids_B], True)[self.pair_M]
 
 
 def by_pair(triples_M3: Tensor, n_entities: int) -> Pairs:

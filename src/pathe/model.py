@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from pathe.aggregators import LSTMAggregator, MeanAggregator, TransformerAggregator
 from pathe.bridge import Bridge
-from pathe.encoder import N_POSITIONS, PathEncoder, Table, dropout
+from pathe.encoder import PathEncoder, Table, dropout
 from pathe.known import Side
+from pathe.paths import N_POSITIONS
 from pathe.scores import relu_dot
 
 
@@ -195,6 +196,7 @@ class PathE(nn.Module):
         log_counts: bool = False,
         context_dropout: float = 0.5,
         refine: bool = False,
+        turned: bool = False,
         n_heads: int = 2,
         n_layers: int = 1,
         feedforward: int = 256,
@@ -217,7 +219,7 @@ class PathE(nn.Module):
             dropout=context_dropout,
             refine=refine,
         )
-        self.relations = nn.Embedding(n_relations, dim)
+        self.relations = nn.Embedding(n_relations * (1 + turned), dim)  # on paths
         self.encoder = PathEncoder(dim, n_heads, n_layers, feedforward, dropout)
         self.aggregator: nn.Module
         match aggregator:

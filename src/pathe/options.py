@@ -71,6 +71,7 @@ class Form(str, Enum):
 
     joined = "joined"
     single = "single"
+    mixed = "mixed"
 
 
 class Task(str, Enum):

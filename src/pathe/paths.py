@@ -13,12 +13,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pathe.graph import Graph, Tensors
+from pathe.graph import Graph, Tensors, with_both
 from pathe.randomness import draw, keyed, mix
 from pathe.walks import held_out_mask, walk
 
-Form = Literal["joined", "single"]
-Positions = Literal["focused", "absolute"]
+Form = Literal["joined", "single", "mixed"]
+Positions = Literal["focused", "signed", "absolute"]
+N_POSITIONS = 100  # that a model knows, as published: 1 to 50 and, against the edges, 51 to 100
 OUT, IN, COIN = 0, 1, 2  # what a draw is for: keys of the random states
 MINE_CHUNK = 1 << 16  # paths mined at once
 MINE_ROUNDS = 5  # tries at an entity's missing unique paths: rounds of N paths each
@@ -29,24 +30,37 @@ class Paths(Tensors):
     """Padded token paths: K for each of U entities, aligned at the focus column.
 
     `joined`: an incoming walk, the focus, an outgoing walk. `single`: focus first, one walk in
-    either direction (`incoming_UK` says which), read outwards.
+    either direction (`incoming_UK` says which), read outwards. `mixed`: focus first, one walk that
+    takes each edge either way; relations from `turned_from` on are taken against their direction.
     """
 
     tokens_UKT: Tensor  # int32; 0 where masked
     mask_UKT: Tensor  # True where real
     focus: int  # column of the focus
     incoming_UK: Tensor  # True where a single walk follows edges backwards
+    turned_from: int | None = None
 
     def positions(self, kind: Positions = "focused") -> Tensor:
-        """Position of each token from 1 (T or UKT): distance to the focus + 1, or order in path."""
+        """Position of each token from 1 (T or UKT): distance to the focus + 1, or order in path.
+
+        Signed, distances within incoming walks have positions of their own.
+        """
         columns_T = torch.arange(self.tokens_UKT.shape[-1], device=self.tokens_UKT.device)
         match kind:
             case "focused":
                 return (columns_T - self.focus).abs() + 1
+            case "signed":
+                after_T = columns_T - self.focus
+                before_T = N_POSITIONS // 2 + after_T.abs()
+                out_T = torch.where(after_T < 0, before_T, after_T + 1)
+                if self.focus:  # a joined path
+                    return out_T
+                incoming_UKT = self.incoming_UK[..., None] & (after_T > 0)
+                return torch.where(incoming_UKT, before_T, out_T)
             case "absolute":
                 first_UK = self.mask_UKT.int().argmax(-1)
                 return (columns_T - first_UK[..., None] + 1) * self.mask_UKT
-        raise ValueError(f"positions are focused or absolute, not {kind!r}")
+        raise ValueError(f"positions are focused, signed or absolute, not {kind!r}")
 
     def trim(self) -> Paths:
         """Without the columns that are padding in every path."""
@@ -58,6 +72,7 @@ class Paths(Tensors):
             self.mask_UKT[..., columns],
             self.focus - first,
             self.incoming_UK,
+            self.turned_from,
         )
 
 
@@ -74,8 +89,9 @@ def sample_paths(
 ) -> Paths:
     """n_paths fresh paths for each entity; path k of an entity depends on the seed, it and k only.
 
-    A single walk takes either direction with equal chance, the other one where that has no edge;
-    an entity without edges gets paths of one token. `first_path` continues an earlier call.
+    A single walk takes either direction with equal chance, the other one where that has no edge; a
+    mixed one any edge of an entity at each hop. An entity without edges gets paths of one token.
+    `first_path` continues an earlier call.
     """
     if held_out is not None:
         held_out = held_out_mask(graph.n_triples, held_out)
@@ -95,8 +111,12 @@ def sample_paths(
         ):
             walk(
                 adjacency, tokens_NT, hops_N, state_N, max_hops,
-                focus=focus, step=step, held_out=held_out,
+                focus=focus, step=step, held_out_M=held_out,
             )  # fmt: skip
+    elif form == "mixed":
+        both = with_both(graph).both
+        assert both is not None
+        walk(both, tokens_NT, hops_N, states[0], max_hops, held_out_M=held_out)
     else:
         incoming_N = draw(keyed(seed, starts_N.long(), numbers_N, COIN), 0) < 0
         for turn in (False, True):  # the drawn direction, then the other for what couldn't leave
@@ -107,7 +127,7 @@ def sample_paths(
             ):
                 walk(
                     adjacency, tokens_NT, hops_N, state_N, max_hops,
-                    wanted_N=stuck_N & (incoming_N == is_in), held_out=held_out,
+                    wanted_N=stuck_N & (incoming_N == is_in), held_out_M=held_out,
                 )  # fmt: skip
         incoming_N &= hops_N > 0  # a path of one token has no direction
 
@@ -118,6 +138,7 @@ def sample_paths(
         mask_NT.view(*shape, width),
         focus,
         incoming_N.view(shape),
+        graph.n_relations if form == "mixed" else None,
     )
 
 
@@ -126,9 +147,9 @@ def _layout(form: Form, max_hops: int) -> tuple[int, int]:
     match form:
         case "joined":
             return 4 * max_hops + 1, 2 * max_hops
-        case "single":
+        case "single" | "mixed":
             return 2 * max_hops + 1, 0
-    raise ValueError(f"paths are joined or single, not {form!r}")
+    raise ValueError(f"paths are joined, single or mixed, not {form!r}")
 
 
 def path_steps(paths: Paths, u: int, k: int) -> list[tuple[int, int, int]]:
@@ -136,7 +157,11 @@ def path_steps(paths: Paths, u: int, k: int) -> list[tuple[int, int, int]]:
     tokens = paths.tokens_UKT[u, k][paths.mask_UKT[u, k]].tolist()
     if paths.incoming_UK[u, k]:
         tokens.reverse()
-    return [(tokens[i], tokens[i + 1], tokens[i + 2]) for i in range(0, len(tokens) - 2, 2)]
+    steps = [(tokens[i], tokens[i + 1], tokens[i + 2]) for i in range(0, len(tokens) - 2, 2)]
+    n = paths.turned_from
+    if n is None:
+        return steps
+    return [(h, r, t) if r < n else (t, r - n, h) for h, r, t in steps]
 
 
 @dataclass(frozen=True)
@@ -148,6 +173,7 @@ class PathStore(Tensors):
     incoming_P: Tensor
     focus: int
     most: int  # N
+    turned_from: int | None = None
 
     def draw(self, entities_U: Tensor, n_paths: int, *, seed: int | Tensor) -> Paths:
         """n_paths of each entity's own, without repeats as far as it has that many."""
@@ -162,7 +188,11 @@ class PathStore(Tensors):
         chosen_UK = starts_U[:, None] + pick_UK
         tokens_UKT = self.tokens_PT[chosen_UK]
         return Paths(
-            tokens_UKT.clamp(min=0), tokens_UKT >= 0, self.focus, self.incoming_P[chosen_UK]
+            tokens_UKT.clamp(min=0),
+            tokens_UKT >= 0,
+            self.focus,
+            self.incoming_P[chosen_UK],
+            self.turned_from,
         )
 
 
@@ -184,6 +214,8 @@ def mine_paths(
         raise ValueError(f"n_paths must be at least 1, got {n_paths}")
     if entities_E is None:
         entities_E = torch.arange(graph.n_entities, device=graph.device)
+    if form == "mixed":
+        graph = with_both(graph)
     per_chunk = max(MINE_CHUNK // n_paths, 1)
     mined = [_mine(graph, e, n_paths, max_hops, seed, form) for e in entities_E.split(per_chunk)]
     counts_E = torch.cat([m[0] for m in mined])
@@ -195,6 +227,7 @@ def mine_paths(
         torch.cat([m[2] for m in mined]),
         _layout(form, max_hops)[1],
         n_paths,
+        graph.n_relations if form == "mixed" else None,
     )
 
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pathe.answers import BridgeEvidence, Explanation, Fact, PathEvidence
+from pathe.answers import (
+    BridgeEvidence,
+    Explanation,
+    Fact,
+    PathEvidence,
+    path_start,
+    walked,
+)
 from pathe.plots import BLUE, INK, ORANGE, PALE, check_picture, save_figure, shorten
 
 if TYPE_CHECKING:
@@ -53,9 +60,8 @@ def _bridge_row(axes: Axes, y: int, bridge: BridgeEvidence, start: str) -> None:
     axes.text(-2.45, y, "between", color=INK, fontsize=8, va="center", ha="center")
     apart = min(1.0, 4.3 / len(bridge.steps))
     names = [start]
-    for i, (head, relation, tail) in enumerate(bridge.steps):
-        forward = head == names[-1]
-        names.append(tail if forward else head)
+    for i, (relation, forward, name) in enumerate(walked(bridge.steps, start)):
+        names.append(name)
         middle = -1.9 + (i + 0.5) * apart
         axes.text(
             middle, y - 0.27, shorten(relation, round(26 * apart)), ha="center", va="center",
@@ -80,7 +86,9 @@ def _path_row(
     axes.text(-3.05, y, f"{found.effect:+.3f}", color=colour, fontsize=11, va="center")
     axes.text(-2.45, y, found.of, color=INK, fontsize=8, va="center", ha="center")
     axes.text(-2.45, y + 0.25, remark.strip(" ()"), fontsize=6, va="center", ha="center")
-    names = [steps[0][0], *(tail for _, _, tail in steps)] if steps else [focus]
+    start = path_start(steps, focus)
+    hops = walked(steps, start)
+    names = [start, *(name for _, _, name in hops)]
     first = -names.index(focus)
     for i, name in enumerate(names):
         box = {"boxstyle": "round,pad=0.35", "fc": colour if name == focus else "white",
@@ -91,10 +99,10 @@ def _path_row(
             bbox=box, zorder=3,
         )  # fmt: skip
     half = [0.05 + 0.0165 * len(shorten(name, 22)) for name in names]  # of a box's width
-    for i, (_, relation, _) in enumerate(steps):
+    for i, (relation, along, _) in enumerate(hops):
         axes.annotate(
             "", (first + i + 1 - half[i + 1], y), (first + i + half[i], y), zorder=1,
-            arrowprops={"arrowstyle": "->", "color": PALE, "lw": 1.4},
+            arrowprops={"arrowstyle": "->" if along else "<-", "color": PALE, "lw": 1.4},
         )  # fmt: skip
         axes.text(
             first + i + 0.5, y - 0.27, shorten(relation, 26), ha="center", va="center", fontsize=7,

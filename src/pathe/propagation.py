@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from pathe.graph import Graph, Tensors, expand, owners
+from pathe.graph import Graph, Tensors, expand, merge, owners
 from pathe.twins import ONE_AT_A_TIME, twin
 
 
@@ -48,20 +48,22 @@ class Edges(Tensors):
     by_relation: Chunks
     each: float = 1.0
 
-    def without(self, held_out_ids: Tensor | None = None) -> Tensor:
-        """keep_M: False for both slots of the training triples that are held out."""
+    def without(self, held_out: Tensor | None = None) -> Tensor:
+        """keep_M: False for both slots of the training triples that are held out: mask or ids."""
+        if held_out is not None and held_out.dtype == torch.bool:
+            return ~held_out[self.triples_M]
         keep_M = torch.ones(len(self.relations_M), dtype=torch.bool, device=self.offsets_E1.device)
-        if held_out_ids is not None:
-            keep_M[self.slots_N2[held_out_ids].flatten()] = False
+        if held_out is not None:
+            keep_M[self.slots_N2[held_out].flatten()] = False
         return keep_M
 
-    def sample(self, share: float, held_out_ids: Tensor | None = None) -> Edges:
+    def sample(self, share: float, held_out: Tensor | None = None) -> Edges:
         """A random share of the triples, those held out not among them, both their edges.
 
         Its training triples have no numbers: nothing more can be held out of it.
         """
         keep_N = torch.rand(len(self.slots_N2), device=self.offsets_E1.device) < share
-        keep_M = self.without(held_out_ids) & keep_N[self.triples_M]
+        keep_M = self.without(held_out) & keep_N[self.triples_M]
         before_M1 = F.pad(keep_M.cumsum(0), (1, 0))
         by_relation_M = self.by_relation.order_M.long()
         by_relation_M = before_M1[by_relation_M[keep_M[by_relation_M]]]
@@ -84,24 +86,17 @@ class Edges(Tensors):
 def both_ways(graph: Graph) -> Edges:
     """The edges of a graph in both directions."""
     n = graph.n_relations
-    sides = (graph.incoming, graph.outgoing)
-    owners_M = torch.cat([owners(side.offsets_E1) for side in sides])
-    relations_M = torch.cat([graph.incoming.relations_M, graph.outgoing.relations_M + n])
-    order_M = owners_M.argsort(stable=True)
-    triples_M = torch.cat([side.triples_M for side in sides])[order_M].long()
-    slots_N2 = triples_M.argsort(stable=True).view(-1, 2)
-    offsets_E1 = graph.incoming.offsets_E1 + graph.outgoing.offsets_E1
-    relations_M = relations_M[order_M]
-    by_relation_M = relations_M.argsort(stable=True)
+    arriving = merge(graph.incoming, graph.outgoing, n)
+    relations_M, triples_M = arriving.relations_M, arriving.triples_M.long()
     return Edges(
         n,
-        offsets_E1,
-        owners_M[order_M].int(),
-        torch.cat([side.neighbours_M for side in sides])[order_M],
+        arriving.offsets_E1,
+        owners(arriving.offsets_E1).int(),
+        arriving.neighbours_M,
         relations_M,
         triples_M,
-        slots_N2,
-        _chunks(by_relation_M, torch.bincount(relations_M, minlength=2 * n)),
+        triples_M.argsort(stable=True).view(-1, 2),
+        _chunks(relations_M.argsort(stable=True), torch.bincount(relations_M, minlength=2 * n)),
     )
 
 
@@ -126,8 +121,14 @@ class Reach(Tensors):
 
     row_BE: Tensor  # int32
     questions_A: Tensor  # int32
-    entities_A: Tensor  # int32
+    entities_A: Tensor  # int32; -1 for a row of nothing
     sizes: tuple[int, ...]
+
+    def padded(self, sizes: tuple[int, ...]) -> Reach:
+        """The same with room for more after each hop: rows of later hops, then of nothing."""
+        more = sizes[-1] - self.sizes[-1]
+        questions_A = F.pad(self.questions_A, (0, more))
+        return Reach(self.row_BE, questions_A, F.pad(self.entities_A, (0, more), value=-1), sizes)
 
 
 def reach(edges: Edges, sources_B: Tensor, n_hops: int, keep_M: Tensor) -> Reach:
@@ -144,12 +145,7 @@ def reach(edges: Edges, sources_B: Tensor, n_hops: int, keep_M: Tensor) -> Reach
         if int(degrees_F.sum()) > len(row_N) // 2:  # looking costs more than taking all
             new_N = row_N < 0
         else:
-            rows_K, slots_K = expand(edges.offsets_E1[entities_F], degrees_F)
-            kept_K = keep_M[slots_K]
-            bases_K = (places_F - entities_F)[rows_K[kept_K]]
-            new_N = torch.zeros_like(row_N, dtype=torch.bool)
-            new_N[bases_K + edges.neighbours_M[slots_K[kept_K]]] = True
-            new_N &= row_N < 0
+            new_N = _next_to(places_F, edges, keep_M, n, row_N) & (row_N < 0)
         places_F = new_N.nonzero().squeeze(1)
         sizes.append(sizes[-1] + len(places_F))
         row_N[places_F] = torch.arange(sizes[-2], sizes[-1], dtype=torch.int32, device=device)
@@ -157,6 +153,22 @@ def reach(edges: Edges, sources_B: Tensor, n_hops: int, keep_M: Tensor) -> Reach
     places_A = torch.cat(found)
     rows = row_N.view(-1, n), (places_A // n).int(), (places_A % n).int()
     return Reach(*rows, tuple(sizes))
+
+
+def _next_to(places_F: Tensor, edges: Edges, keep_M: Tensor, n: int, like_N: Tensor) -> Tensor:
+    """Which places (question * n + entity) kept edges lead to from some."""
+    found_N = torch.zeros_like(like_N, dtype=torch.bool)
+    compiled = twin("propagation", places_F.device.type)
+    if places_F.device.type == "cuda" and compiled is not None:
+        compiled.mark(places_F, edges, keep_M, n, found_N)
+        return found_N
+    entities_F = places_F % n
+    starts_F = edges.offsets_E1[entities_F]
+    rows_K, slots_K = expand(starts_F, edges.offsets_E1[entities_F + 1] - starts_F)
+    kept_K = keep_M[slots_K]
+    bases_K = (places_F - entities_F)[rows_K[kept_K]]
+    found_N[bases_K + edges.neighbours_M[slots_K[kept_K]]] = True
+    return found_N
 
 
 def between(
@@ -207,7 +219,8 @@ def propagate_plain(
 ) -> Tensor:
     """The same, written out: every edge of every row at once."""
     entities_O, questions_O = reached.entities_A[:n_out].long(), reached.questions_A[:n_out].long()
-    rows_K, slots_K = expand(edges.offsets_E1[entities_O], edges.offsets_E1.diff()[entities_O])
+    degrees_O = edges.offsets_E1.diff()[entities_O] * (entities_O >= 0)
+    rows_K, slots_K = expand(edges.offsets_E1[entities_O], degrees_O)
     questions_K = questions_O[rows_K]
     from_K = reached.row_BE[questions_K, edges.neighbours_M[slots_K].long()].long()
     live_K = keep_M[slots_K] & (from_K >= 0) & (from_K < len(x_AD))

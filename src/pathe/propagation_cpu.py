@@ -18,6 +18,8 @@ def _spread(
     n_rows, size = x.shape
     for a in prange(out.shape[0]):
         b, v, total = questions[a], entities[a], out[a]
+        if v < 0:
+            continue
         for slot in range(offsets[v], offsets[v + 1]):
             source = row[b, neighbours[slot]]
             if keep[slot] and 0 <= source < n_rows:

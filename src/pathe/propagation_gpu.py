@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -23,9 +24,10 @@ def _spread(
     a = tl.program_id(0).to(tl.int64)
     b = tl.load(questions + a).to(tl.int64)
     v = tl.load(entities + a)
-    slot = tl.load(offsets + v) + tl.arange(0, CHUNK)
-    last = tl.load(offsets + v + 1)
-    left = last - tl.load(offsets + v)
+    first = tl.load(offsets + v, mask=v >= 0, other=0)
+    last = tl.load(offsets + v + 1, mask=v >= 0, other=0)
+    slot = first + tl.arange(0, CHUNK)
+    left = last - first
     d = tl.arange(0, BD)
     total = tl.zeros([BD], tl.float32)
     while left > 0:
@@ -42,6 +44,22 @@ def _spread(
         slot += CHUNK
         left -= CHUNK
     tl.store(out + a * D + d, total, mask=d < D)
+
+
+@triton.jit
+def _mark(places, offsets, neighbours, keep, found, n_entities, CHUNK: tl.constexpr):
+    place = tl.load(places + tl.program_id(0))
+    v = place % n_entities
+    last = tl.load(offsets + v + 1)
+    slot = tl.load(offsets + v) + tl.arange(0, CHUNK)
+    left = last - tl.load(offsets + v)
+    while left > 0:
+        live = slot < last
+        live = live & (tl.load(keep + slot, mask=live, other=0) != 0)
+        n = tl.load(neighbours + slot, mask=live, other=0)
+        tl.store(found + (place - v) + n, tl.full([CHUNK], 1, tl.uint8), mask=live)
+        slot += CHUNK
+        left -= CHUNK
 
 
 @triton.jit(do_not_specialize=["n_rows", "n_grads", "n_questions"])
@@ -102,6 +120,13 @@ def spread(
             D=d, BD=triton.next_power_of_2(d), CHUNK=32 if dense else 8, num_warps=1,
         )  # fmt: skip
     return out_OD
+
+
+def mark(places_F: Tensor, edges: Any, keep_M: Tensor, n_entities: int, found_N: Tensor) -> None:
+    """Flags the places that kept edges lead to from some, in place."""
+    if len(places_F):
+        parts = places_F, edges.offsets_E1, edges.neighbours_M, keep_M, found_N.view(torch.uint8)
+        _mark[(len(places_F),)](*parts, n_entities, CHUNK=32, num_warps=1)
 
 
 def spread_weights(

@@ -18,8 +18,8 @@ from pathe.datasets import KnowledgeGraph
 from pathe.errors import ConfigError
 from pathe.graph import build_graph
 from pathe.machine import pick_device
+from pathe.memory import check_fits
 from pathe.propagation import both_ways, reach
-from pathe.training import check_fits
 
 BUDGET = 1200  # seconds of a training that bridges may take; as many for encoding all entities
 VECTORS = 1800  # for encoding all entities where there are no bridges

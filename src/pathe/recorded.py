@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic
 
 import torch
 from torch import Tensor, nn
 
+from pathe.graph import Holder
 
-class Recorded:
+
+class Recorded(Generic[Holder]):
     """A loss of tensors of fixed shapes, with its gradients; neither may wait for the device."""
 
     def __init__(
-        self, loss: Callable[..., Tensor], parameters: list[nn.Parameter], *inputs: Tensor
+        self, loss: Callable[[Holder], Tensor], parameters: list[nn.Parameter], given: Holder
     ) -> None:
-        self.inputs, self.parameters, self.turn = [x.clone() for x in inputs], parameters, 0
+        self.given, self.parameters, self.turn = given.map(Tensor.clone), parameters, 0
         half = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
 
         def run() -> tuple[Tensor, tuple[Tensor | None, ...]]:
             with torch.autocast("cuda", enabled=half[0], dtype=half[1], cache_enabled=False):
-                found = loss(*self.inputs)
+                found = loss(self.given)
             return found, torch.autograd.grad(found, parameters, allow_unused=True)
 
         before = torch.cuda.get_rng_state()
@@ -35,10 +37,10 @@ class Recorded:
             self.loss, self.grads = run()
         torch.cuda.set_rng_state(before)  # the first replay draws what a plain step would have
 
-    def __call__(self, *inputs: Tensor) -> Tensor:
-        """The loss of these inputs, with gradients for whoever asks."""
-        for mine, given in zip(self.inputs, inputs, strict=True):
-            mine.copy_(given)
+    def __call__(self, given: Holder) -> Tensor:
+        """The loss of what is given, with gradients for whoever asks."""
+        for mine, new in zip(self.given.tensors(), given.tensors(), strict=True):
+            mine.copy_(new)
         self.turn += 1
         loss: Tensor = _Replay.apply(self, *self.parameters)  # type: ignore[no-untyped-call]
         return loss
@@ -46,7 +48,7 @@ class Recorded:
 
 class _Replay(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, recorded: Recorded, *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, recorded: Recorded[Any], *parameters: Tensor) -> Tensor:
         recorded.graph.replay()
         ctx.recorded, ctx.turn = recorded, recorded.turn
         return recorded.loss.detach().clone()

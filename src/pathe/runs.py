@@ -32,9 +32,10 @@ from pathe.evaluation import evaluate
 from pathe.files import replacing, write_json
 from pathe.graph import build_graph
 from pathe.machine import commit, device_name, peak_memory, pick_device
+from pathe.memory import check_fits
 from pathe.model import count_parameters
 from pathe.plots import plot_run
-from pathe.training import PathELearner, check_fits
+from pathe.training import PathELearner
 
 CHECKPOINTS, MODEL, RESULT, METRICS = "checkpoints", "model", "result.json", "metrics.jsonl"
 SETTINGS = "config.yaml"

@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from pathe.answers import path_start, walked
 from pathe.plots import shorten
 
 if TYPE_CHECKING:
@@ -113,9 +114,12 @@ def path(focus: str, steps: Steps) -> Text:
     def name(entity: str) -> tuple[str, str]:
         return plain(entity), "bold cyan" if entity == focus else ""
 
-    line = Text.assemble("  ", name(steps[0][0] if steps else focus))
-    for _, relation, tail in steps:
-        line.append_text(Text.assemble((" -", "dim"), plain(relation), ("-> ", "dim"), name(tail)))
+    start = path_start(steps, focus)
+    line = Text.assemble("  ", name(start))
+    for relation, along, entity in walked(steps, start):
+        before, after = (" -", "-> ") if along else (" <-", "- ")
+        hop = ((before, "dim"), plain(relation), (after, "dim"), name(entity))
+        line.append_text(Text.assemble(*hop))
     return line
 
 

@@ -53,10 +53,12 @@ def answer_scores_plain(
     x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, reached: Reach
 ) -> Tensor:
     """The same, written out."""
-    asked_AH = F.embedding(reached.questions_A.long(), asked_BH)
-    scores_A = evidence(x_AD, asked_AH, first_HD, second_1H).squeeze(1)
+    rows_A = (reached.entities_A >= 0).nonzero().squeeze(1)
+    questions_A, entities_A = reached.questions_A[rows_A].long(), reached.entities_A[rows_A]
+    asked_AH = F.embedding(questions_A, asked_BH)
+    scores_A = evidence(x_AD[rows_A], asked_AH, first_HD, second_1H).squeeze(1)
     b, n = reached.row_BE.shape
-    places_A = reached.questions_A.long() * n + reached.entities_A
+    places_A = questions_A * n + entities_A
     return scores_A.new_zeros(b * n).index_put((places_A,), scores_A).view(b, n)
 
 

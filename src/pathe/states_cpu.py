@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 import numpy as np
+import torch
 from numba import njit, prange
 from torch import Tensor
 
@@ -178,7 +179,7 @@ def answer_scores_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of states, of what is asked and of both layers."""
     b, h = asked_BH.shape
-    grad_x, asked = x_AD.new_empty(x_AD.shape), x_AD.new_zeros(b, h)
+    grad_x, asked = torch.zeros_like(x_AD), x_AD.new_zeros(b, h)
     first, second = x_AD.new_zeros(b, *first_HD.shape), x_AD.new_zeros(b, h)
     parts = x_AD, asked_BH, first_HD.T.contiguous(), second_1H, row_BE, grad_BE, first_HD
     with ONE_AT_A_TIME:

@@ -6,6 +6,7 @@ time.
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -183,7 +184,7 @@ def answer_scores_backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of states, of what is asked and of both layers."""
     (b, n), d, h = row_BE.shape, x_AD.shape[1], asked_BH.shape[1]
-    grad_x = x_AD.new_empty(x_AD.shape)
+    grad_x = torch.zeros_like(x_AD)
     first, second = x_AD.new_empty(b, PARTS, h, d), x_AD.new_empty(b, PARTS, h)
     asked = x_AD.new_empty(b, PARTS, h)
     if b and n:

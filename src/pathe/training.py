@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -16,70 +16,20 @@ from torch import Tensor
 from pathe.batches import Batches, distinct_exactly, distinct_padded
 from pathe.builder import STEP, VALIDATION, build_describer, derived_seed
 from pathe.config import Config
-from pathe.encoder import N_POSITIONS
-from pathe.errors import ConfigError, TrainingError
+from pathe.errors import TrainingError
 from pathe.evaluation import evaluate_links, evaluate_relations
-from pathe.graph import Graph, by_pair
+from pathe.graph import Graph, Tensors, by_pair
 from pathe.known import KnownTriples, Side, index_triples
 from pathe.losses import class_weights, link_loss, relation_loss
-from pathe.machine import free_memory, pick_device
 from pathe.model import PathE
 from pathe.negatives import corrupt, is_known, shared
 from pathe.propagation import Edges
+from pathe.questions import Questions, link_questions, pair_questions, room_for
 from pathe.randomness import keyed
 from pathe.recorded import Recorded
 
 SIDES: tuple[Side, Side] = ("tail", "head")
 LOOK_EVERY = 16  # steps between two looks at the loss on a GPU, which has to be waited for
-
-
-def check_fits(config: Config, n_entities: int, n_triples: int) -> None:
-    """Refuses settings whose step can't fit into the memory there is, before it starts."""
-    batch = min(config.batch_size, n_triples)
-    n_encoded = 2 * batch
-    if config.task != "relation":
-        n_encoded += {
-            "each": 2 * batch * config.negatives,
-            "shared": 2 * config.negatives,
-            "all": n_entities,
-        }[config.negative_sampling]
-    n_paths = min(n_encoded, n_entities) * config.n_paths
-    width = (4 if config.path_form == "joined" else 2) * config.max_hops + 1
-    n_pairs = batch  # scored: with answers, on both sides
-    if config.task != "relation":
-        n_answers = n_entities if config.negative_sampling == "all" else config.negatives
-        n_pairs += 2 * batch * n_answers
-    per_path = 16 * config.dim + 3 * config.feedforward + 4 * config.heads * width
-    if config.positions == "absolute":
-        per_path += 4 * config.heads * N_POSITIONS
-    if config.aggregator != "mean":
-        per_path += 24 * config.dim * config.aggregator_layers
-    if config.layers > 1:  # all tokens are kept between layers; one layer reads them by number
-        inner = 14 * config.dim + 3 * config.feedforward + 3 * config.heads * width
-        per_path += width * (4 * config.dim + (config.layers - 1) * inner)
-    per_pair = 6.0  # scores and their gradients
-    if config.aggregator == "transformer-joint":  # each pair's paths go through it
-        per_pair += 2 * (config.n_paths + 1) * 24 * config.dim * config.aggregator_layers
-    elif config.negative_sampling == "each":
-        per_pair += 3 * config.dim
-    n_bytes = 4 * (n_paths * per_path + n_pairs * per_pair)
-    for_bridges = 0.0
-    if config.bridge == "paths":  # states of what is reached, by the mean degree; hubs reach more
-        reached = min(n_entities, (1 + 2 * n_triples / n_entities) ** config.bridge_hops)
-        questions = 2 * batch * (1 - config.bridge_dropout)
-        for_bridges = 4 * questions * reached * config.bridge_dim * (2 * config.bridge_hops + 4)
-        for_bridges += 16 * 2 * batch * n_entities  # rows by entity, scores and their gradients
-    n_bytes += for_bridges
-    device = pick_device(config.accelerator)
-    free = free_memory(device)
-    if n_bytes > free:
-        raise ConfigError(
-            f"A step would describe up to {n_paths:,} paths of {width} tokens and take about "
-            f"{n_bytes / 2**30:.1f} GiB; {free / 2**30:.1f} GiB are free. Lower batch_size "
-            f"({config.batch_size}), n_paths ({config.n_paths}), max_hops ({config.max_hops}) or "
-            "negatives, or set negative_sampling=shared."
-            + (" Bridges take most of it, by batch_size." if for_bridges > n_bytes / 2 else "")
-        )
 
 
 def cosine(step: int, total: int) -> float:
@@ -96,6 +46,19 @@ def pick_rows(table: Tensor, rows: Tensor) -> Tensor:
     return found.view(*rows.shape, *table.shape[1:])
 
 
+@dataclass(frozen=True)
+class Step(Tensors):
+    """What a training step looks at; all that a GPU has to be waited for is in it."""
+
+    ids_B: Tensor  # of training triples
+    seed: Tensor
+    held_out: Tensor | None  # training triples that it must not read: ids, or a mask over all
+    keep_M: Tensor | None = None  # edges that bridges may take
+    links: Questions | None = None
+    pairs: Questions | None = None
+    edges: Edges | None = None  # a sample of them; else all
+
+
 class PathELearner(pl.LightningModule):
     """One training step: describe each distinct entity once, score positives and negatives."""
 
@@ -106,7 +69,8 @@ class PathELearner(pl.LightningModule):
         self.model, self.config = model, config
         self.graph, self.train_M3, self.valid_M3 = graph, train_M3.long(), valid_M3.long()
         self.place = {"epoch": 0, "done": 0}  # where the batches start
-        self.recorded: Recorded | None = None
+        self.recorded: Recorded[Step] | None = None
+        self.room: dict[str, tuple[int, ...]] = {}  # for what bridges reach in a recorded step
         self.seeds_of = -1  # the epoch whose seeds are at hand
         self.seeds: tuple[list[int], Tensor] = ([], torch.empty(0))
         self.seconds_before, self.begin = 0.0, time.perf_counter()
@@ -131,7 +95,7 @@ class PathELearner(pl.LightningModule):
         # what several layers or a far larger graph need can't be recorded: counts from the device
         n_tokens = 2 * config.batch_size * config.n_paths * (2 * config.max_hops + 1)
         alone = self.describe.projects_all(n_tokens) and config.layers == config.devices == 1
-        alone = alone and config.bridge == "none" and not config.refine
+        alone = alone and config.bridge_edges == 1
         self.records = config.record and device.type == "cuda" and alone
         counts_R = torch.bincount(self.train_M3[:, 1], minlength=n_relations).float()
         self.weights_R = class_weights(counts_R) if config.class_weights else None
@@ -207,35 +171,65 @@ class PathELearner(pl.LightningModule):
 
     def loss(self, ids_B: Tensor, seed: Tensor) -> Tensor:
         """The loss of a batch; on a GPU the step is recorded and replayed where that can be."""
+        step = self.step(ids_B, seed)
         whole = len(ids_B) == min(
             self.config.batch_size, len(self.train_M3)
         )  # not the epoch's rest
         if not (self.records and whole):
-            return self._loss(ids_B, seed)
+            return self._loss(step)
+        links, pairs = self._padded("links", step.links), self._padded("pairs", step.pairs)
+        step = replace(step, links=links, pairs=pairs)
         if self.recorded is None:
-            parameters = list(self.model.parameters())
-            self.recorded = Recorded(self._loss, parameters, ids_B, seed)
-        return self.recorded(ids_B, seed)
+            self.recorded = Recorded(self._loss, list(self.model.parameters()), step)
+        return self.recorded(step)
 
-    def _loss(self, ids_B: Tensor, seed: Tensor) -> Tensor:
-        return torch.stack(list(self.losses(ids_B, seed).values())).sum()
+    def _padded(self, kind: str, asked: Questions | None) -> Questions | None:
+        """The questions in the shapes that are recorded; where they don't fit, those grow."""
+        if asked is None:
+            return None
+        sizes, room = asked.reached.sizes, self.room.get(kind, ())
+        if not room or any(n > most for n, most in zip(sizes, room, strict=True)):
+            self.room[kind] = room = room_for(sizes, asked.reached.row_BE.numel(), room)
+            self.recorded = None
+        return asked.padded(room)
+
+    def step(self, ids_B: Tensor, seed: int | Tensor) -> Step:
+        """What a batch of training triples looks at."""
+        config, bridge, triples_B3 = self.config, self.model.bridge, self.train_M3[ids_B]
+        step = Step(ids_B, torch.as_tensor(seed), self._held_out(ids_B))
+        if bridge is None:
+            return step
+        assert self.describe.edges is not None
+        gone = ids_B if step.held_out is None else step.held_out  # no question bridges itself
+        edges, sample = self.describe.edges, None
+        if config.bridge_edges < 1:
+            edges = sample = edges.sample(config.bridge_edges, gone)
+        keep_M = edges.without(None if sample else gone)
+        asked = bridge, edges, keep_M, triples_B3, 1 - config.bridge_dropout
+        links = link_questions(*asked) if config.task != "relation" else None
+        pairs = pair_questions(*asked) if config.task != "link" else None
+        return replace(step, keep_M=keep_M, links=links, pairs=pairs, edges=sample)
+
+    def _loss(self, step: Step) -> Tensor:
+        return torch.stack(list(self.step_losses(step).values())).sum()
 
     def losses(self, ids_B: Tensor, seed: int | Tensor) -> dict[str, Tensor]:
         """The weighted loss of each task on a batch of training triples."""
-        config = self.config
-        triples_B3 = self.train_M3[ids_B]
+        return self.step_losses(self.step(ids_B, seed))
+
+    def step_losses(self, step: Step) -> dict[str, Tensor]:
+        """The weighted loss of each task; waits for no device."""
+        config, seed = self.config, step.seed
+        triples_B3 = self.train_M3[step.ids_B]
         asks = self._answers(triples_B3, seed) if config.task != "relation" else {}
-        held_out_ids = self._held_out(ids_B)
-        # first: what is reached has to be waited for, and nothing after it
-        gone_ids = ids_B if held_out_ids is None else held_out_ids  # no question bridges itself
-        bridges, between_BR = self._bridges(triples_B3, gone_ids)
+        bridges, between_BR = self._bridges(step)
         wanted = [
             triples_B3[:, 0],
             triples_B3[:, 2],
             *(pick.flatten() for pick, _ in asks.values()),
         ]
         entities_U, rows = self._distinct(wanted)
-        z_U = self.model.encode(self.describe.batch(entities_U, seed, held_out_ids))
+        z_U = self.model.encode(self.describe.batch(entities_U, seed, step.held_out))
         heads, tails = pick_rows(z_U, rows[0]), pick_rows(z_U, rows[1])
         relations_B = triples_B3[:, 1]
         weight = {"link": 1.0, "relation": 0.0, "multi": config.link_weight}[config.task]
@@ -278,55 +272,31 @@ class PathELearner(pl.LightningModule):
             )
         return found
 
-    def _bridges(
-        self, triples_B3: Tensor, held_out_ids: Tensor
-    ) -> tuple[dict[Side, Tensor], Tensor | float]:
+    def _bridges(self, step: Step) -> tuple[dict[Side, Tensor], Tensor | float]:
         """What bridges add to every entity on each side (B x E), and to every relation (B x R)."""
-        if self.model.bridge is None:
-            return {}, 0.0
-        edges, keep_M = self._edges(held_out_ids)
-        task = self.config.task
-        links = {} if task == "relation" else self._to_answers(triples_B3, edges, keep_M)
-        return links, 0.0 if task == "link" else self._between(triples_B3, edges, keep_M)
-
-    def _edges(self, held_out_ids: Tensor) -> tuple[Edges, Tensor]:
-        """What this step's bridges may take, and which of it is kept."""
-        edges, share = self.describe.edges, self.config.bridge_edges
+        bridge, edges = self.model.bridge, step.edges or self.describe.edges
+        links: dict[Side, Tensor] = {}
+        between: Tensor | float = 0.0
+        if bridge is None:
+            return links, between
         assert edges is not None
-        if share == 1:
-            return edges, edges.without(held_out_ids)
-        edges = edges.sample(share, held_out_ids)
-        return edges, edges.without()
-
-    def _to_answers(self, triples_B3: Tensor, edges: Edges, keep_M: Tensor) -> dict[Side, Tensor]:
-        """Both sides' questions at once."""
-        bridge, b = self.model.bridge, len(triples_B3)
-        assert bridge is not None
-        sources_Q = triples_B3[:, [0, 2]].T.flatten()
-        kinds_Q = torch.cat([triples_B3[:, 1], triples_B3[:, 1] + self.graph.n_relations])
-        rows_K = self._bridged(2 * b)
-        found_KE = bridge.links(edges, keep_M, sources_Q[rows_K], kinds_Q[rows_K])
-        found_QE = found_KE.new_zeros(2 * b, found_KE.shape[1]).index_put((rows_K,), found_KE)
-        return dict(zip(SIDES, found_QE.split(b), strict=True))
-
-    def _between(self, triples_B3: Tensor, edges: Edges, keep_M: Tensor) -> Tensor:
-        bridge, b = self.model.bridge, len(triples_B3)
-        assert bridge is not None
-        rows_K = self._bridged(b)
-        heads_K, _, tails_K = triples_B3[rows_K].unbind(1)
-        found_KR = bridge.pairs(edges, keep_M, heads_K, tails_K)
-        return found_KR.new_zeros(b, found_KR.shape[1]).index_put((rows_K,), found_KR)
-
-    def _bridged(self, n: int) -> Tensor:
-        """The questions that have bridges; some do without, so that vectors alone learn, too."""
-        drawn_N = torch.rand(n, device=self.device)
-        return (drawn_N >= self.config.bridge_dropout).nonzero().squeeze(1)
+        assert step.keep_M is not None
+        if (asked := step.links) is not None:
+            parts = asked.sources_K, asked.others_K, asked.reached
+            found_NE = asked.spread(bridge.links(edges, step.keep_M, *parts))
+            links = dict(zip(SIDES, found_NE.chunk(2), strict=True))
+        if (asked := step.pairs) is not None:
+            parts = asked.sources_K, asked.others_K, asked.reached
+            between = asked.spread(bridge.pairs(edges, step.keep_M, *parts))
+        return links, between
 
     def _held_out(self, ids_B: Tensor) -> Tensor | None:
         """The training triples that this step must not read."""
         if not self.config.hold_out_batch:
             return None
-        return ids_B if self.pairs is None else self.pairs.of_same(ids_B)
+        if self.pairs is None:
+            return ids_B
+        return self.pairs.flag_same(ids_B) if self.records else self.pairs.of_same(ids_B)
 
     def _distinct(self, wanted: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """The entities to encode, each once, and the rows of the wanted ones among them."""

@@ -25,8 +25,9 @@ from pathe.errors import ConfigError, PatheError, TrainingError, UnknownNameErro
 from pathe.files import replacing, write_json
 from pathe.graph import Graph, build_graph
 from pathe.machine import commit, pick_device
+from pathe.memory import check_fits
 from pathe.runs import seen
-from pathe.training import PathELearner, check_fits
+from pathe.training import PathELearner
 
 TRIALS, BEST, RESULT, REPORT = "trials.log", "best.yaml", "result.json", "report.png"
 BATCH = ("batch_triples", "accumulated")  # the paper's batches count negatives, too

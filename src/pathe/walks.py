@@ -50,7 +50,9 @@ def sample_walks(
     tokens_NT[:, 0] = starts_N
     hops_N = starts_N.new_zeros(n, dtype=torch.int32)
     keys_N = torch.arange(n, device=starts_N.device) if keys_N is None else keys_N
-    walk(adjacency, tokens_NT, hops_N, keyed(seed, keys_N), max_hops, held_out=held_out)
+    if held_out is not None:
+        held_out = held_out_mask(len(adjacency.triples_M), held_out)
+    walk(adjacency, tokens_NT, hops_N, keyed(seed, keys_N), max_hops, held_out_M=held_out)
     return Walks(tokens_NT, hops_N)
 
 
@@ -74,11 +76,12 @@ def walk(
     focus: int = 0,
     step: int = 1,
     wanted_N: Tensor | None = None,
-    held_out: Tensor | None = None,
+    held_out_M: Tensor | None = None,
 ) -> None:
     """Fills `tokens_NT` in place from the focus column outwards: to the right, or left by step -1.
 
-    The focus column holds the starts; `wanted_N` marks the rows to walk (default: all).
+    The focus column holds the starts; `wanted_N` marks the rows to walk (default: all), and
+    `held_out_M` the training triples not to be walked.
     """
     if tokens_NT.device != adjacency.offsets_E1.device:
         raise ValueError(
@@ -86,9 +89,6 @@ def walk(
         )
     if wanted_N is None:
         wanted_N = torch.ones_like(hops_N, dtype=torch.bool)
-    held_out_M = None
-    if held_out is not None:
-        held_out_M = held_out_mask(len(adjacency.triples_M), held_out)
     if tokens_NT.device.type == "cpu":
         starts = tokens_NT[:, focus]
         if len(starts) and not 0 <= int(starts.min()) <= int(starts.max()) < adjacency.n_entities:
