@@ -49,6 +49,15 @@ def test_the_compiled_attention_equals_the_plain_one(device, shape):
 
 
 @pytest.mark.parametrize("device", DEVICES)
+def test_tokens_that_occur_everywhere_have_the_sum_of_all_their_gradients(device):
+    parts = example(n=3000, rows=5, device=device)  # two of the rows, 6,000 times each
+    grads = [torch.randn_like(parts[0]), torch.randn_like(parts[4])]
+    fast, plain = results(attend, parts, grads), results(attend_plain, parts, grads)
+    for ours, theirs in zip(fast, plain, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("device", DEVICES)
 def test_the_same_call_gives_the_same_bits(device):
     parts = example(n=500, device=device)
     grads = [torch.ones_like(parts[0]), torch.ones_like(parts[4])]

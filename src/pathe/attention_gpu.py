@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 32  # paths a program, by one warp: what a lane stores and loads again is in order
-SPLITS = 4  # parts of a token's occurrences, added up in a fixed order
+PIECE = 1024  # of a token's occurrences, summed by a program: relations occur everywhere
 
 
 @triton.jit
@@ -97,16 +97,17 @@ def _read_backward(
 
 
 @triton.jit
-def _by_token(
-    query, grad_read, weights, keep, grad_score, order, offsets, grad_keys, grad_values,
-    n_rows, n_tokens, H: tl.constexpr, S: tl.constexpr, SPLITS: tl.constexpr, BLOCK: tl.constexpr,
+def _by_piece(
+    query, grad_read, weights, keep, grad_score, order, offsets, owners, pieces, sums,
+    n_rows, n_tokens, H: tl.constexpr, S: tl.constexpr, PIECE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A share of one token's occurrences: what it brings to the token's key and value."""
-    v, h, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
-    first, last = tl.load(offsets + v), tl.load(offsets + v + 1)
-    share = (last - first + SPLITS - 1) // SPLITS
-    first += split * share
-    last = tl.minimum(last, first + share)
+    """A piece of one token's occurrences: what they bring to the token's key and value."""
+    p, h = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    v = tl.load(owners + p)
+    real = v < n_rows
+    first = tl.load(offsets + v, mask=real, other=0)
+    first += (p - tl.load(pieces + v, mask=real, other=0)) * PIECE
+    last = tl.minimum(tl.load(offsets + v + 1, mask=real, other=0), first + PIECE)
     s = tl.arange(0, S)
     key = tl.zeros([S], tl.float32)
     value = tl.zeros([S], tl.float32)
@@ -124,9 +125,25 @@ def _by_token(
             keep + at, mask=live, other=0.0
         )
         value += tl.sum(kept[:, None] * tl.load(grad_read + mine, mask=live[:, None], other=0.0), 0)
-    place = ((split * n_rows + v).to(tl.int64) * H + h) * S + s
-    tl.store(grad_keys + place, key)
-    tl.store(grad_values + place, value)
+    out = sums + (p * H + h) * 2 * S + s
+    tl.store(out, key)
+    tl.store(out + S, value)
+
+
+@triton.jit
+def _add_pieces(sums, pieces, grad_keys, grad_values, H: tl.constexpr, S: tl.constexpr):
+    """A token's pieces added up, one after the other."""
+    v, h = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    p, last = tl.load(pieces + v), tl.load(pieces + v + 1)
+    s = tl.arange(0, S)
+    key = tl.zeros([S], tl.float32)
+    value = tl.zeros([S], tl.float32)
+    while p < last:
+        key += tl.load(sums + (p * H + h) * 2 * S + s)
+        value += tl.load(sums + (p * H + h) * 2 * S + S + s)
+        p += 1
+    tl.store(grad_keys + (v * H + h) * S + s, key)
+    tl.store(grad_values + (v * H + h) * S + s, value)
 
 
 def _wide(*tensors: Tensor) -> list[Tensor]:
@@ -174,11 +191,19 @@ def read_backward(
     sorted_L, order_L = tokens_NT.flatten().sort()
     rows_V1 = torch.arange(v + 1, device=order_L.device, dtype=sorted_L.dtype)
     offsets_V1 = torch.searchsorted(sorted_L, rows_V1)
-    grads = torch.empty(2, SPLITS, v, h, s, device=query_NHS.device)
-    by_token: Any = (v, h, SPLITS)
-    _by_token[by_token](
+    n_pieces_V = (offsets_V1.diff() + PIECE - 1) // PIECE
+    pieces_V1 = F.pad(n_pieces_V.cumsum(0), (1, 0))
+    most = v + len(order_L) // PIECE  # as many as there can be: nothing waits for their number
+    numbers_P = torch.arange(most, device=order_L.device)
+    owners_P = torch.searchsorted(pieces_V1[1:], numbers_P, right=True)
+    sums = torch.empty(most, h, 2, s, device=query_NHS.device)
+    by_piece: Any = (most, h)
+    _by_piece[by_piece](
         query_NHS, grad_read_NHS, weights_NHT, keep_NHT, grad_score_NHT, order_L, offsets_V1,
-        grads[0], grads[1], v, t, H=h, S=s, SPLITS=SPLITS, BLOCK=BLOCK,
+        owners_P, pieces_V1, sums, v, t, H=h, S=s, PIECE=PIECE, BLOCK=BLOCK,
     )  # fmt: skip
-    grad_keys_VHS, grad_values_VHS = grads.sum(1)[..., :size]
+    grad_keys_VHS, grad_values_VHS = torch.empty(2, v, h, s, device=query_NHS.device)
+    by_token: Any = (v, h)
+    _add_pieces[by_token](sums, pieces_V1, grad_keys_VHS, grad_values_VHS, H=h, S=s, num_warps=1)
+    grad_keys_VHS, grad_values_VHS = grad_keys_VHS[..., :size], grad_values_VHS[..., :size]
     return grad_query_NHS[..., :size], grad_keys_VHS, grad_values_VHS, grad_score_NHT

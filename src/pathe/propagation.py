@@ -8,7 +8,7 @@ those of the first hops first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -123,12 +123,19 @@ class Reach(Tensors):
     questions_A: Tensor  # int32
     entities_A: Tensor  # int32; -1 for a row of nothing
     sizes: tuple[int, ...]
+    order_A: Tensor | None = None  # rows by question, each question's from starts_B1 on: for GPUs
+    starts_B1: Tensor | None = None
 
     def padded(self, sizes: tuple[int, ...]) -> Reach:
         """The same with room for more after each hop: rows of later hops, then of nothing."""
         more = sizes[-1] - self.sizes[-1]
-        questions_A = F.pad(self.questions_A, (0, more))
-        return Reach(self.row_BE, questions_A, F.pad(self.entities_A, (0, more), value=-1), sizes)
+        return replace(
+            self,
+            questions_A=F.pad(self.questions_A, (0, more)),
+            entities_A=F.pad(self.entities_A, (0, more), value=-1),
+            sizes=sizes,
+            order_A=None if self.order_A is None else F.pad(self.order_A, (0, more)),
+        )
 
 
 def reach(edges: Edges, sources_B: Tensor, n_hops: int, keep_M: Tensor) -> Reach:
@@ -151,8 +158,17 @@ def reach(edges: Edges, sources_B: Tensor, n_hops: int, keep_M: Tensor) -> Reach
         row_N[places_F] = torch.arange(sizes[-2], sizes[-1], dtype=torch.int32, device=device)
         found.append(places_F)
     places_A = torch.cat(found)
-    rows = row_N.view(-1, n), (places_A // n).int(), (places_A % n).int()
-    return Reach(*rows, tuple(sizes))
+    return _reach(row_N.view(-1, n), (places_A // n).int(), (places_A % n).int(), tuple(sizes))
+
+
+def _reach(
+    row_BE: Tensor, questions_A: Tensor, entities_A: Tensor, sizes: tuple[int, ...]
+) -> Reach:
+    if row_BE.device.type == "cpu":
+        return Reach(row_BE, questions_A, entities_A, sizes)
+    here_BE = row_BE >= 0
+    starts_B1 = F.pad(here_BE.sum(1).cumsum(0), (1, 0))
+    return Reach(row_BE, questions_A, entities_A, sizes, row_BE[here_BE], starts_B1)
 
 
 def _next_to(places_F: Tensor, edges: Edges, keep_M: Tensor, n: int, like_N: Tensor) -> Tensor:
@@ -189,7 +205,7 @@ def between(
     row_BE = torch.full_like(there.row_BE, -1)
     row_BE[questions_A.long(), entities_A.long()] = numbers_A
     counts = torch.bincount(hops_A[rows_A].long(), minlength=n_hops + 1).cumsum(0)
-    return Reach(row_BE, questions_A, entities_A, tuple(counts.tolist()))
+    return _reach(row_BE, questions_A, entities_A, tuple(counts.tolist()))
 
 
 def _hops(reached: Reach) -> Tensor:

@@ -40,8 +40,9 @@ def link_questions(
     bridge: Bridge, edges: Edges, keep_M: Tensor, triples_B3: Tensor, share: float
 ) -> Questions:
     """Both sides' questions, tails' first: (head, r), then (tail, r + R); a share has bridges."""
-    sources_N = triples_B3[:, [0, 2]].T.flatten()
-    kinds_N = torch.cat([triples_B3[:, 1], triples_B3[:, 1] + edges.n_relations])
+    heads_B, relations_B, tails_B = triples_B3.unbind(1)
+    sources_N = torch.cat([heads_B, tails_B])
+    kinds_N = torch.cat([relations_B, relations_B + edges.n_relations])
     rows_K = some(len(sources_N), share, sources_N.device)
     sources_K = sources_N[rows_K]
     reached = bridge.reach(edges, keep_M, sources_K)

@@ -43,7 +43,7 @@ def answer_scores(
 ) -> Tensor:
     """(B, E): what states say for each entity as an answer; 0 where there are none."""
     if _compiled(x_AD, asked_BH):
-        parts = x_AD, asked_BH, first_HD, second_1H, reached.row_BE
+        parts = x_AD, asked_BH, first_HD, second_1H, reached
         found: Tensor = _AnswerScores.apply(*parts)  # type: ignore[no-untyped-call]
         return found
     return answer_scores_plain(x_AD, asked_BH, first_HD, second_1H, reached)
@@ -96,18 +96,19 @@ class _AnswerScores(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor,
-        row_BE: Tensor,
+        reached: Reach,
     ) -> Tensor:  # fmt: skip
-        parts = [p.contiguous() for p in (x_AD, asked_BH, first_HD, second_1H, row_BE)]
+        parts = [p.contiguous() for p in (x_AD, asked_BH, first_HD, second_1H)]
         ctx.save_for_backward(*parts)
-        found: Tensor = _kernels(x_AD).answer_scores(*parts)
+        ctx.reached = reached
+        found: Tensor = _kernels(x_AD).answer_scores(*parts, reached)
         return found
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_BE: Tensor) -> tuple[Tensor | None, ...]:
         found: tuple[Tensor, ...] = _kernels(grad_BE).answer_scores_backward(
-            *ctx.saved_tensors, grad_BE.contiguous()
+            *ctx.saved_tensors, ctx.reached, grad_BE.contiguous()
         )
         return *found, None
 

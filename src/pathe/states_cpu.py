@@ -163,25 +163,25 @@ def settle_backward(
 
 
 def answer_scores(
-    x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, row_BE: Tensor
+    x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, reached: Any
 ) -> Tensor:
     """What states say for each entity as an answer."""
-    out_BE = x_AD.new_empty(row_BE.shape)
-    parts = x_AD, asked_BH, first_HD.T.contiguous(), second_1H, row_BE, out_BE
+    out_BE = x_AD.new_empty(reached.row_BE.shape)
+    parts = x_AD, asked_BH, first_HD.T.contiguous(), second_1H, reached.row_BE, out_BE
     with ONE_AT_A_TIME:
         _answer_scores(*_arrays(*parts))
     return out_BE
 
 
 def answer_scores_backward(
-    x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, row_BE: Tensor,
+    x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, reached: Any,
     grad_BE: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of states, of what is asked and of both layers."""
     b, h = asked_BH.shape
     grad_x, asked = torch.zeros_like(x_AD), x_AD.new_zeros(b, h)
     first, second = x_AD.new_zeros(b, *first_HD.shape), x_AD.new_zeros(b, h)
-    parts = x_AD, asked_BH, first_HD.T.contiguous(), second_1H, row_BE, grad_BE, first_HD
+    parts = x_AD, asked_BH, first_HD.T.contiguous(), second_1H, reached.row_BE, grad_BE, first_HD
     with ONE_AT_A_TIME:
         _answer_scores_backward(*_arrays(*parts, grad_x, asked, first, second))
     return grad_x, asked, first.sum(0), second.sum(0)[None]

@@ -6,6 +6,8 @@ time.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -13,7 +15,7 @@ from torch import Tensor
 
 ROWS = 64  # at a time
 PROGRAMS = 1024  # that share the rows where sums over all rows are needed
-PARTS = 8  # of a question's entities, likewise
+PARTS = 8  # of a question's rows, likewise
 
 
 @triton.jit
@@ -86,27 +88,30 @@ def _settle_backward(
 
 @triton.jit
 def _answer_scores(
-    x, asked, first, second, row, out, n_entities,
-    D: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr,
+    x, asked, first, second, entities, order, starts, out, n_entities,
+    D: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(1).to(tl.int64)
-    e = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     d, h = tl.arange(0, D), tl.arange(0, H)
-    here = e < n_entities
-    rows = tl.load(row + b * n_entities + e, mask=here, other=-1)
-    real = (rows >= 0)[:, None]
-    x_d = tl.load(x + rows.to(tl.int64)[:, None] * D + d, mask=real, other=0.0)
     first_dh = tl.load(first + h[None, :] * D + d[:, None])
-    asked_h = tl.load(asked + b * H + h)[None, :]
-    hidden = tl.dot(x_d, first_dh, input_precision="tf32x3") + asked_h
-    hidden = _relu(hidden) - _relu(asked_h)
-    scores = tl.sum(hidden * tl.load(second + h)[None, :], 1)
-    tl.store(out + b * n_entities + e, scores, mask=here)
+    asked_h, second_h = tl.load(asked + b * H + h)[None, :], tl.load(second + h)[None, :]
+    start, end = tl.load(starts + b) + tl.program_id(0) * ROWS, tl.load(starts + b + 1)
+    while start < end:
+        i = start + tl.arange(0, ROWS)
+        here = i < end
+        rows = tl.load(order + i, mask=here, other=0).to(tl.int64)
+        e = tl.load(entities + rows, mask=here, other=0)
+        x_d = tl.load(x + rows[:, None] * D + d, mask=here[:, None], other=0.0)
+        hidden = tl.dot(x_d, first_dh, input_precision="tf32x3") + asked_h
+        scores = tl.sum((_relu(hidden) - _relu(asked_h)) * second_h, 1)
+        tl.store(out + b * n_entities + e, scores, mask=here)
+        start += ROWS * PARTS
 
 
 @triton.jit
 def _answer_scores_backward(
-    x, asked, first, second, row, grad, grad_x, sum_first, sum_second, sum_asked, n_entities,
+    x, asked, first, second, entities, order, starts, grad, grad_x, sum_first, sum_second,
+    sum_asked, n_entities,
     D: tl.constexpr, H: tl.constexpr, ROWS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
     b = tl.program_id(1).to(tl.int64)
@@ -117,14 +122,14 @@ def _answer_scores_backward(
     g_first = tl.zeros([H, D], tl.float32)
     g_second = tl.zeros([H], tl.float32)
     g_asked = tl.zeros([H], tl.float32)
-    start = tl.program_id(0) * ROWS
-    while start < n_entities:
-        e = start + tl.arange(0, ROWS)
-        here = e < n_entities
-        rows = tl.load(row + b * n_entities + e, mask=here, other=-1)
-        here = here & (rows >= 0)
+    start, end = tl.load(starts + b) + tl.program_id(0) * ROWS, tl.load(starts + b + 1)
+    while start < end:
+        i = start + tl.arange(0, ROWS)
+        here = i < end
+        rows = tl.load(order + i, mask=here, other=0).to(tl.int64)
+        e = tl.load(entities + rows, mask=here, other=0)
         g = tl.load(grad + b * n_entities + e, mask=here, other=0.0)[:, None]
-        at = rows.to(tl.int64)[:, None] * D + d
+        at = rows[:, None] * D + d
         x_d = tl.load(x + at, mask=here[:, None], other=0.0)
         hidden = tl.dot(x_d, first_dh, input_precision="tf32x3") + asked_h
         g_hidden = tl.where(hidden > 0.0, g * second_h, 0.0)
@@ -166,30 +171,32 @@ def settle_backward(
 
 
 def answer_scores(
-    x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, row_BE: Tensor
+    x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, reached: Any
 ) -> Tensor:
     """What states say for each entity as an answer."""
-    b, n = row_BE.shape
-    out_BE = x_AD.new_empty(b, n)
+    b, n = reached.row_BE.shape
+    out_BE = x_AD.new_zeros(b, n)
     if b and n:
-        sizes = {"D": x_AD.shape[1], "H": asked_BH.shape[1], "ROWS": ROWS}
-        parts = x_AD, asked_BH, first_HD, second_1H, row_BE, out_BE, n
-        _answer_scores[(triton.cdiv(n, ROWS), b)](*parts, **sizes)
+        rows = reached.entities_A, reached.order_A, reached.starts_B1
+        sizes = {"D": x_AD.shape[1], "H": asked_BH.shape[1], "ROWS": ROWS, "PARTS": PARTS}
+        parts = x_AD, asked_BH, first_HD, second_1H, *rows, out_BE, n
+        _answer_scores[(PARTS, b)](*parts, **sizes)
     return out_BE
 
 
 def answer_scores_backward(
-    x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, row_BE: Tensor,
+    x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, reached: Any,
     grad_BE: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of states, of what is asked and of both layers."""
-    (b, n), d, h = row_BE.shape, x_AD.shape[1], asked_BH.shape[1]
+    (b, n), d, h = reached.row_BE.shape, x_AD.shape[1], asked_BH.shape[1]
     grad_x = torch.zeros_like(x_AD)
     first, second = x_AD.new_empty(b, PARTS, h, d), x_AD.new_empty(b, PARTS, h)
     asked = x_AD.new_empty(b, PARTS, h)
     if b and n:
+        rows = reached.entities_A, reached.order_A, reached.starts_B1
         _answer_scores_backward[(PARTS, b)](
-            x_AD, asked_BH, first_HD, second_1H, row_BE, grad_BE, grad_x, first, second, asked, n,
+            x_AD, asked_BH, first_HD, second_1H, *rows, grad_BE, grad_x, first, second, asked, n,
             D=d, H=h, ROWS=ROWS, PARTS=PARTS,
         )  # fmt: skip
     return grad_x, asked.sum(1), first.sum((0, 1)), second.sum((0, 1))[None]

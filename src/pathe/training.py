@@ -246,7 +246,7 @@ class PathELearner(pl.LightningModule):
                 negative_BN = self.model.candidate_scores(fixed, relations_B, answers, side)
                 right_B, wrong_BN = positive_B.float(), negative_BN.float()
                 if bridges:
-                    true_B1 = triples_B3[:, [2] if side == "tail" else [0]]
+                    true_B1 = triples_B3[:, 2:] if side == "tail" else triples_B3[:, :1]
                     right_B = right_B + bridges[side].gather(1, true_B1)[:, 0]
                     added_BN = bridges[side]
                     if config.negative_sampling != "all":
