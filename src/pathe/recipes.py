@@ -26,14 +26,15 @@ VECTORS = 1800  # for encoding all entities where there are no bridges
 LEAST = 0.05  # of the questions: bridges for fewer are none
 MOST_HOPS = 5  # of bridges, where it takes as many to get anywhere
 # With bridges: epochs, for fewer triples than that
-EPOCHS = ((20_000, 16), (200_000, 12), (math.inf, 6))
-RELATION_EPOCHS = ((20_000, 16), (200_000, 4), (math.inf, 3))
+LARGE = 200_000
+EPOCHS = ((20_000, 16), (LARGE, 12), (math.inf, 6))
+RELATION_EPOCHS = ((20_000, 16), (LARGE, 4), (math.inf, 3))
 STEPS, MOST_EPOCHS = 500, 100  # so many steps at least, in so many epochs at most
 SAMPLE, SAMPLED_ROWS = 64, 1 << 24  # questions that are looked at to know what all reach
 # Nanoseconds of training: for each step, each (question, entity) that a hop looks at, each edge
 # into it, each path that is read. On a CPU, of one core.
 COST = {
-    "cuda": {"step": 2e7, "row": 1.0, "edge": 0.1, "path": 50},
+    "cuda": {"step": 5e6, "row": 1.0, "edge": 0.1, "path": 50},
     "cpu": {"step": 2e7, "row": 1400, "edge": 80, "path": 2e4},
 }
 ALL = {"negative_sampling": "all"}
@@ -73,7 +74,8 @@ def _bridges(kg: KnowledgeGraph, given: Config, reached: Reached) -> Iterator[Se
     """Small batches, few epochs, a rate that falls to nothing; the best first."""
     n, relation = len(kg.train), given.task == "relation"
     far = sum(rows < kg.n_entities / 2 for rows, _ in reached)  # hops before half is looked at
-    hops = min(max(far, 3), MOST_HOPS)
+    least = 4 if n >= LARGE and not relation else 3  # even where fewer lead everywhere
+    hops = min(max(far, least), MOST_HOPS)
     batch = min(512 if relation else 256, _power(n / 64))
     by_size = RELATION_EPOCHS if relation else EPOCHS
     epochs = max(next(epochs for most, epochs in by_size if n < most), -(-STEPS * batch // n))
