@@ -98,6 +98,30 @@ def test_what_is_said_of_bridges_on_two_cores_is_what_was_measured():
         assert one["mrr"] == pytest.approx(run["mrr"], abs=0.002)
 
 
+def test_what_is_said_of_steps_with_bridges_is_what_was_measured():
+    found = json.loads((ROOT / "benchmarks" / "bridge_steps.json").read_text())
+    assert found["machine"]["gpu"]
+    assert re.fullmatch(r"[0-9a-f]{40}", found["commit"])
+    text = (ROOT / "docs" / "performance.md").read_text()
+    for row in found["results"]:
+        plain, recorded = (row.get(key, 0.0) for key in ("plain_ms", "recorded_ms"))
+        if "bridge_hops" in row:
+            assert f" {plain or recorded:.1f}" in text
+        else:
+            assert f"| {row['experiment']} | {plain:.1f} | {recorded:.1f} |" in text
+    text = (ROOT / "docs" / "decisions" / "0007-bridges.md").read_text()
+    summary = json.loads((ROOT / "results" / "recipes-fb15k237.json").read_text())
+    assert f"| 4 edges | {found['results'][0]['recorded_ms']:.0f} | 1 |" in text
+    for hops, row in ((2, 6), (3, 7)):
+        assert f"| {hops} edges | {found['results'][row]['recorded_ms']:.0f} | 1 |" in text
+    for title, line in (("all paths of 4 edges", "| 4 edges | 53 | 1 |"),
+                        ("all paths of 2 edges", "| 2 edges | 22 | 1 |"),
+                        ("all paths of 2 edges, 2 epochs", "| 2 edges | 22 | 2 |"),
+                        ("half of the edges in a step", "| half of the edges, 3 far | 42 | 1 |")):  # fmt: skip
+        mean = summary["variants"][title]["metrics"]["mrr"]["mean"]
+        assert f"{line} {figure(mean)} |" in text
+
+
 def readme_figures() -> list[tuple[str, str]]:
     text = (ROOT / "README.md").read_text()
     return re.findall(r"\| .*?MRR (\.\d+).*?\[.*?\]\((results/.+?\.json)\) \|", text)

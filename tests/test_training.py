@@ -186,6 +186,28 @@ def test_a_recorded_step_equals_a_plain_one(settings):
         torch.testing.assert_close(recorded, plain)
 
 
+def test_the_same_step_gives_the_same_bits_every_time():
+    """With threads, too: sums of gradients that threads race for come out in any order."""
+    random = Random(2)
+    rows = {(random.randrange(50), random.randrange(20), random.randrange(50)) for _ in range(3000)}
+    ways = (
+        {"task": "multi", "bridge": "paths", "bridge_hops": 2},
+        {"layers": 2, "negative_sampling": "each"},
+        {"refine": True, "path_form": "mixed", "aggregator": "transformer"},
+        {"aggregator": "transformer-joint", "negatives": 4, "positions": "absolute"},
+    )
+    for settings in ways:
+        made = learner(knowledge_graph(rows), dim=64, feedforward=64, **settings)
+        found = []
+        for _ in range(5):
+            torch.manual_seed(3)
+            made.model.zero_grad()
+            made.loss(torch.arange(0, 2000, 2), torch.tensor(1)).backward()
+            found.append({name: p.grad.clone() for name, p in made.model.named_parameters()})
+        for again in found[1:]:
+            assert [n for n, grad in again.items() if not torch.equal(grad, found[0][n])] == []
+
+
 @no_gpu
 def test_a_gpu_run_resumes_exactly_and_its_steps_wait_for_nothing(tmp_path):
     kg, settings = toy(), {"accelerator": "gpu", "negative_sampling": "all", "batch_size": 50}

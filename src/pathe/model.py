@@ -158,7 +158,8 @@ class LinkHead(nn.Module):
         """The part of a score that is known; `side` is the one asked for."""
         parts = self.first.weight.chunk(3, 1)
         known = F.linear(known_BD, parts[2] if side == "head" else parts[0])
-        return known + F.linear(self.relations.weight, parts[1], self.first.bias)[relations_B]
+        asked_RD = F.linear(self.relations.weight, parts[1], self.first.bias)
+        return known + F.embedding(relations_B, asked_RD)  # an index's threads race, backward
 
     def candidate(self, z_CD: Tensor, side: Side) -> Tensor:
         """The part of a score that an entity brings as the answer on `side`."""
