@@ -114,10 +114,13 @@ def test_what_is_said_of_steps_with_bridges_is_what_was_measured():
     assert f"| 4 edges | {found['results'][0]['recorded_ms']:.0f} | 1 |" in text
     for hops, row in ((2, 6), (3, 7)):
         assert f"| {hops} edges | {found['results'][row]['recorded_ms']:.0f} | 1 |" in text
-    for title, line in (("all paths of 4 edges", "| 4 edges | 53 | 1 |"),
-                        ("all paths of 2 edges", "| 2 edges | 22 | 1 |"),
-                        ("all paths of 2 edges, 2 epochs", "| 2 edges | 22 | 2 |"),
-                        ("half of the edges in a step", "| half of the edges, 3 far | 42 | 1 |")):  # fmt: skip
+    lines = {
+        "all paths of 4 edges": "| 4 edges | 53 | 1 |",
+        "all paths of 2 edges": "| 2 edges | 22 | 1 |",
+        "all paths of 2 edges, 2 epochs": "| 2 edges | 22 | 2 |",
+        "half of the edges in a step": "| half of the edges, 3 far | 42 | 1 |",
+    }
+    for title, line in lines.items():
         mean = summary["variants"][title]["metrics"]["mrr"]["mean"]
         assert f"{line} {figure(mean)} |" in text
 

@@ -208,6 +208,25 @@ def test_the_same_step_gives_the_same_bits_every_time():
             assert [n for n, grad in again.items() if not torch.equal(grad, found[0][n])] == []
 
 
+@pytest.mark.parametrize("pairs", [False, True])
+def test_where_a_recording_does_not_fit_steps_are_plain(pairs, monkeypatch):
+    """In the shapes and with the masks of a recorded step the loss is the same."""
+
+    def too_large(*_):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr("pathe.training.Recorded", too_large)
+    ids, found = torch.arange(16), []
+    for records in (False, True):
+        made = learner(toy(), batch_size=16, bridge="paths", task="multi", hold_out_batch=True,
+                       hold_out_pairs=pairs)  # fmt: skip
+        made.records = records
+        torch.manual_seed(1)
+        found.append(made.loss(ids, torch.tensor(5)))
+        assert not made.records
+    torch.testing.assert_close(*found)
+
+
 @no_gpu
 def test_a_gpu_run_resumes_exactly_and_its_steps_wait_for_nothing(tmp_path):
     kg, settings = toy(), {"accelerator": "gpu", "negative_sampling": "all", "batch_size": 50}

@@ -180,7 +180,12 @@ class PathELearner(pl.LightningModule):
         links, pairs = self._padded("links", step.links), self._padded("pairs", step.pairs)
         step = replace(step, links=links, pairs=pairs)
         if self.recorded is None:
-            self.recorded = Recorded(self._loss, list(self.model.parameters()), step)
+            try:
+                self.recorded = Recorded(self._loss, list(self.model.parameters()), step)
+            except torch.OutOfMemoryError:  # a recording keeps what a plain step gives back
+                self.records = False
+                torch.cuda.empty_cache()
+                return self._loss(step)
         return self.recorded(step)
 
     def _padded(self, kind: str, asked: Questions | None) -> Questions | None:
