@@ -9,7 +9,8 @@ from graphs import knowledge_graph, toy
 from test_predict import predictor
 
 import pathe
-from pathe.answers import Explanation, PathEvidence, near
+from pathe import show
+from pathe.answers import BridgeEvidence, Explanation, PathEvidence, near
 from pathe.paths import path_steps
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
@@ -98,11 +99,19 @@ def test_without_all_paths_an_entity_stands_by_itself(umls):
     p, _ = umls
     why = p.explain("virus", "causes", "disease_or_syndrome")
     triple = ("virus", "causes", "disease_or_syndrome")
-    assert p.score_without(*triple, why.paths) == pytest.approx(why.alone)
+    assert why.bridged > 0
+    by_itself = p.score_without(*triple, why.paths) - why.bridged
+    assert by_itself == pytest.approx(why.alone, abs=1e-4)
     assert p.score_without(*triple, []) == pytest.approx(why.score, abs=1e-4)
     first = why.paths[0]
     assert why.score - p.score_without(*triple, [first]) == pytest.approx(first.effect, abs=1e-4)
     assert f"{why.alone:.2f} without any path" in why.words()
+    [one, two, *_] = why.bridges
+    assert why.score - p.score_without(*triple, [one]) == pytest.approx(one.effect, abs=1e-4)
+    both = why.score - p.score_without(*triple, [one, two])
+    assert both != pytest.approx(one.effect, abs=1e-3)
+    together = why.score - p.score_without(*triple, [one, two, first])
+    assert together == pytest.approx(both + first.effect, abs=1e-4)
 
 
 def test_words_and_data(umls):
@@ -110,9 +119,10 @@ def test_words_and_data(umls):
     why = p.explain("virus", "causes", "disease_or_syndrome")
     first, *lines = why.words(3).splitlines()
     assert first.startswith("virus -causes-> disease_or_syndrome: score")
-    assert len(lines) == 3
-    for line, path in zip(lines, why.paths, strict=False):
-        assert f"{path.effect:+.3f} {path.of}: " in line
+    assert lines[0] == f"{why.bridged:+.3f} by all paths between them"
+    assert len(lines) == 4
+    for line, path in zip(lines[1:], why.bridges, strict=False):
+        assert f"{path.effect:+.3f} between: " in line
     data = why.as_dict()
     assert data["paths"][0].keys() == {"of", "steps", "count", "effect"}
 
@@ -139,3 +149,28 @@ def test_paths_that_look_alike_near_the_entity_are_shown_once():
         (0.5, " (5 hops, and 2 like it)"), (0.45, "")]  # fmt: skip
     assert len(why.shown(1)) == 1
     assert why.words().count("and 2 like it") == 1
+
+
+def test_of_paths_between_and_of_either_end_the_strongest_are_shown():
+    def path(effect):
+        return PathEvidence("head", [("a", f"r{effect}", "b")], 1, effect)
+
+    def bridge(effect):
+        return BridgeEvidence([("a", "s", "c"), ("c", "t", "b")], effect)
+
+    paths, bridges = [path(x) for x in (0.5, -0.3, 0.1)], [bridge(x) for x in (-0.9, 0.4, 0.2)]
+    why = Explanation("a", "r", "b", 1.0, 0.5, 1, 0.2, paths, 0.6, bridges)
+    for n, between, own in ((1, 1, 0), (2, 1, 1), (3, 2, 1), (4, 2, 2), (6, 3, 3), (9, 3, 3)):
+        found = why.strongest(n)
+        assert found[0] == bridges[:between]
+        assert [p for p, *_ in found[1]] == paths[:own]
+        assert len(why.words(n).splitlines()) == 2 + between + own
+
+
+def test_a_walk_in_mixed_directions_reads_from_the_entity():
+    steps = [("b", "r", "a"), ("b", "s", "c")]
+    why = Explanation("a", "q", "z", 1.0, 0.5, 1, 0.2, [PathEvidence("head", steps, 1, 0.5)])
+    assert "head: a <-r- b -s-> c" in why.words()
+    assert show.path("a", steps).plain.strip() == "a <-r- b -s-> c"
+    along = [("d", "r", "a"), ("a", "s", "c")]
+    assert show.path("a", along).plain.strip() == "d -r-> a -s-> c"

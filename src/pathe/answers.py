@@ -143,15 +143,26 @@ class Explanation:
             f"{self.head} -{self.relation}-> {self.tail}: score {self.score:.2f}, rank "
             f"{self.rank:,}, probability {self.probability:.1%}; {self.alone:.2f} without any path"
         ]
-        for path, steps, more in self.shown(n):
+        bridges, shown = self.strongest(n)
+        for path, steps, more in shown:
             start = path_start(steps, self.focus(path))
             names = start + arrows(walked(steps, start)) if steps else f"{start} by itself"
             lines.append(f"{path.effect:+.3f} {path.of}: {names}{more}")
         if self.bridged:
             lines.insert(1, f"{self.bridged:+.3f} by all paths between them")
-        for i, bridge in enumerate(self.bridges[:n]):
+        for i, bridge in enumerate(bridges):
             lines.insert(2 + i, f"{bridge.effect:+.3f} between: {bridge.words(self.start(bridge))}")
         return "\n".join(lines)
+
+    def strongest(
+        self, n: int
+    ) -> tuple[list[BridgeEvidence], list[tuple[PathEvidence, list[Fact], str]]]:
+        """The n paths that moved the score most: those between head and tail, those of either."""
+        shown = self.shown(n)
+        effects = [bridge.effect for bridge in self.bridges] + [path.effect for path, *_ in shown]
+        order = sorted(range(len(effects)), key=lambda i: -abs(effects[i]))[:n]
+        between = sum(i < len(self.bridges) for i in order)
+        return self.bridges[:between], shown[: len(order) - between]
 
     def shown(self, n: int) -> list[tuple[PathEvidence, list[Fact], str]]:
         """The n paths that moved the score most: each with its steps near the entity, and a remark.

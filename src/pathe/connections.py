@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 
@@ -18,6 +18,7 @@ from pathe.propagation import Reach
 Ids = tuple[int, int, int]
 EDGES = 512  # of each hop that are looked at
 BEAM = 16  # paths kept at each entity
+SHOWN = 10  # connections of a triple that are looked at
 Partial = tuple[float, float, tuple[int, ...]]  # how much its edges matter, their worth, slots
 
 
@@ -154,12 +155,24 @@ class Connected:
 
 
 def effects(
-    model: PathE, describe: Describer, triple_3: Tensor, part: Part, k: int = 10
+    model: PathE, describe: Describer, triple_3: Tensor, part: Part
 ) -> tuple[float, list[tuple[Connection, float]]]:
-    """What bridges add to a triple's score, and what it loses without each of k connections."""
+    """What bridges add to a triple's score, and what it loses without each of some connections."""
     if model.bridge is None:
         return 0.0, []
     connected = Connected(model, describe, triple_3, part)
     whole = connected.score()
-    found = [(path, whole - connected.score([path])) for path in connected.paths(k)]
+    found = [(path, whole - connected.score([path])) for path in connected.paths(SHOWN)]
     return whole, sorted(found, key=lambda pair: -abs(pair[1]))
+
+
+def joint_effect(
+    model: PathE, describe: Describer, triple_3: Tensor, part: Part,
+    wanted: Callable[[Connection], bool],
+) -> float:  # fmt: skip
+    """What a triple's score loses without those of its connections that are wanted, together."""
+    if model.bridge is None:
+        return 0.0
+    connected = Connected(model, describe, triple_3, part)
+    left_out = [path for path in connected.paths(SHOWN) if wanted(path)]
+    return connected.score() - connected.score(left_out) if left_out else 0.0

@@ -29,8 +29,7 @@ def plot_evidence(reason: Explanation, path: Path, n: int = 8) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    bridges = reason.bridges[: n // 2]
-    shown = reason.shown(n - len(bridges))
+    bridges, shown = reason.strongest(n)
     n_rows = len(bridges) + len(shown)
     figure = Figure(figsize=(12.5, 1.4 + 0.75 * max(n_rows, 1)), layout="constrained")
     with rc_context({"text.parse_math": False, "svg.hashsalt": "pathe"}):

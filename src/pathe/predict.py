@@ -36,7 +36,7 @@ from pathe.answers import (
 from pathe.artifact import Artifact, load_model
 from pathe.bridging import bridge_links, bridge_relations
 from pathe.builder import TEST, build_describer, derived_seed
-from pathe.connections import effects
+from pathe.connections import effects, joint_effect
 from pathe.datasets import KnowledgeGraph
 from pathe.encoding import Progress
 from pathe.errors import ConfigError, DataError, UnknownNameError
@@ -227,7 +227,6 @@ class Predictor:
         """The paths that moved the triple's score, each by leaving it out.
 
         They are paths of the head and of the tail and, where the model has bridges, between them.
-
         `asked` is the part that the score, rank and probability are of, as in `score`.
         """
         [judged] = self.score([(head, relation, tail)], asked)
@@ -244,13 +243,17 @@ class Predictor:
         return Explanation(head, relation, tail, *figures, paths, bridged, bridges)
 
     def score_without(
-        self, head: str, relation: str, tail: str, paths: Iterable[PathEvidence],
-        asked: Part | None = None,
+        self, head: str, relation: str, tail: str,
+        paths: Iterable[PathEvidence | BridgeEvidence], asked: Part | None = None,
     ) -> float:  # fmt: skip
         """The triple's score when some paths of its explanation are left out together."""
         pair = self._pair(head, relation, tail, asked)
-        gone = {(path.of, tuple(path.steps)) for path in paths}
-        return pair.without(p for p in pair.paths if (p.of, tuple(self._named(p.steps))) in gone)
+        gone = {(getattr(path, "of", "between"), tuple(path.steps)) for path in paths}
+        left = pair.without(p for p in pair.paths if (p.of, tuple(self._named(p.steps))) in gone)
+        return left - joint_effect(
+            self.model, self.vectors.describe, pair.triple_3, pair.part,
+            lambda path: ("between", tuple(self._named(path.steps))) in gone,
+        )  # fmt: skip
 
     def _pair(self, head: str, relation: str, tail: str, asked: Part | None) -> Pair:
         part: Part = asked or ("tail" if self.model.link_head else "relation")
@@ -298,9 +301,8 @@ class Predictor:
         for fact in facts:
             check_fact(fact)
         relations = self._relation_ids([fact[1] for fact in facts])  # unknown ones raise first
-        heads = [self.entity_names.add(fact[0]) for fact in facts]
-        tails = [self.entity_names.add(fact[2]) for fact in facts]
-        rows_N3 = torch.stack([torch.tensor(heads), relations, torch.tensor(tails)], 1)
+        heads, tails = (torch.tensor([self.entity_names.add(f[i]) for f in facts]) for i in (0, 2))
+        rows_N3 = torch.stack([heads, relations, tails], 1)
         grown = grow(self.graph, self.known, rows_N3, len(self.entity_names))
         self.graph, self.known, new_N3 = grown
         if len(new_N3):
@@ -328,9 +330,8 @@ class Predictor:
             if names[0] is None:
                 columns.append(torch.full((len(names),), -1))
             else:
-                columns.append(
-                    self._relation_ids(names) if place == 1 else self.entity_names.ids(names)
-                )
+                ids = self._relation_ids if place == 1 else self.entity_names.ids
+                columns.append(ids(names))
         return torch.stack(columns, 1).to(self.graph.device)
 
     def _relation_ids(self, names: list[str]) -> Tensor:
@@ -352,9 +353,8 @@ class Predictor:
         describe = self.vectors.describe
         if part == "relation":
             for at in ids_B3.split(AT_ONCE):
-                z_h, z_t = (
-                    self.vectors.current(at[:, [0, 2]].flatten()).unflatten(0, (-1, 2)).unbind(1)
-                )
+                z_B2 = self.vectors.current(at[:, [0, 2]].flatten()).unflatten(0, (-1, 2))
+                z_h, z_t = z_B2.unbind(1)
                 scores = self.model.relation_scores(z_h, z_t).float()
                 yield at, bridge_relations(self.model, describe, scores, at[:, 0], at[:, 2])
             return

@@ -249,11 +249,12 @@ def evidence(reason: Explanation, n: int) -> Iterator[Text]:
         yield Text.assemble(
             (f"{reason.bridged:+.3f}", colour), (" by all paths between them", "dim")
         )
-    for bridge in reason.bridges[:n]:
+    bridges, shown = reason.strongest(n)
+    for bridge in bridges:
         colour = "green" if bridge.effect > 0 else "red"
         words = plain(bridge.words(reason.start(bridge)))
         yield Text.assemble((f"{bridge.effect:+.3f}", colour), (" between ", "dim"), words)
-    for found, steps, remark in reason.shown(n):
+    for found, steps, remark in shown:
         colour = "green" if found.effect > 0 else "red"
         line = Text.assemble((f"{found.effect:+.3f}", colour), (f" {found.of}", "dim"))
         line.append_text(path(reason.focus(found), steps))
