@@ -2,6 +2,7 @@
 
 Small graphs trained with fixed settings, as before there were recipes, and with those that
 `pathe train` chooses; then the models with bridges that ship, evaluated on `seen` test triples.
+`trained` or `evaluated` after it measures one of the two and keeps the other.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathe.artifact import load_model
 from pathe.config import configure
 from pathe.datasets import KnowledgeGraph
 from pathe.evaluation import evaluate
+from pathe.machine import commit
 from pathe.recipes import recommend
 from pathe.runs import train
 
@@ -58,7 +60,8 @@ def trained(name: str, how: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         result = train(kg, config, Path(folder) / "run", progress_bar=False)
     seconds = time.perf_counter() - begin
-    return {"mrr": result["mrr"], "seconds": seconds, "fingerprint": kg.fingerprint()}
+    found = {"mrr": result["mrr"], "seconds": seconds, "fingerprint": kg.fingerprint()}
+    return found | {"commit": commit()}
 
 
 def evaluated(name: str) -> dict[str, Any]:
@@ -68,21 +71,25 @@ def evaluated(name: str) -> dict[str, Any]:
     found = evaluate(artifact, kg)
     seconds = time.perf_counter() - begin
     kept = {key: found[key] for key in ("mrr", "hits_at_1", "hits_at_10", "n_triples")}
-    return {**kept, "seconds": seconds, "fingerprint": kg.fingerprint()}
+    return {**kept, "seconds": seconds, "fingerprint": kg.fingerprint(), "commit": commit()}
 
 
-def main() -> None:
+def main(parts: list[str]) -> None:
+    path = HERE / "bridges.json"
     found: dict[str, Any] = {"trained": {}, "evaluated": {}}
-    for name in GRAPHS:
+    if path.exists():
+        before = json.loads(path.read_text())
+        found = {part: {} if part in parts else before[part] for part in found}
+    for name in GRAPHS if "trained" in parts else ():
         for how in ("before", "without bridges", "now"):
             one = in_own_process(__file__, "trained", name, how)
             found["trained"].setdefault(name, {})[how] = one
             console.print(f"{name}, {how}: MRR {one['mrr']:.3f}, {one['seconds']:.0f} s")
-    for name in MODELS:
+    for name in MODELS if "evaluated" in parts else ():
         found["evaluated"][name] = one = in_own_process(__file__, "evaluated", name)
         console.print(f"{name}: MRR {one['mrr']:.4f}, {one['seconds']:.0f} s")
     about = provenance(0) | {"command": "python benchmarks/bridges.py"}
-    (HERE / "bridges.json").write_text(json.dumps(about | found, indent=2) + "\n")
+    path.write_text(json.dumps(about | found, indent=2) + "\n")
 
 
 if __name__ == "__main__":
@@ -91,5 +98,5 @@ if __name__ == "__main__":
             print(json.dumps(trained(name, how)))
         case ["evaluated", name]:
             print(json.dumps(evaluated(name)))
-        case _:
-            main()
+        case parts:
+            main(parts or ["trained", "evaluated"])

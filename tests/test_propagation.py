@@ -50,7 +50,7 @@ def test_what_arrives_is_the_sum_over_edges(device, n):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dim", [6, 32])
+@pytest.mark.parametrize("dim", [6, 32, 40])
 def test_gradients_are_those_of_the_plain_one(device, dim):
     _, edges, keep, reached, x, weights = example(n=90, device=device, dim=dim)
     grad = torch.randn(reached.sizes[-1], dim, device=device)

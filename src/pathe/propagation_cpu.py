@@ -7,6 +7,8 @@ from typing import Any
 from numba import njit, prange
 from torch import Tensor
 
+from pathe.lanes_cpu import add_product
+
 _FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
@@ -15,7 +17,7 @@ def _spread(
     x: Any, weights: Any, row: Any, questions: Any, entities: Any, offsets: Any, neighbours: Any,
     relations: Any, keep: Any, out: Any,
 ) -> None:  # fmt: skip
-    n_rows, size = x.shape
+    n_rows = len(x)
     for a in prange(out.shape[0]):
         b, v, total = questions[a], entities[a], out[a]
         if v < 0:
@@ -23,16 +25,14 @@ def _spread(
         for slot in range(offsets[v], offsets[v + 1]):
             source = row[b, neighbours[slot]]
             if keep[slot] and 0 <= source < n_rows:
-                state, weight = x[source], weights[b, relations[slot]]
-                for s in range(size):
-                    total[s] += state[s] * weight[s]
+                add_product(total, x[source], weights[b, relations[slot]])
 
 
 @njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
 def _spread_weights(
     x: Any, grad: Any, row: Any, offsets: Any, neighbours: Any, relations: Any, keep: Any, out: Any
 ) -> None:
-    n_rows, size = x.shape
+    n_rows = len(x)
     for b in prange(out.shape[0]):
         for v in range(row.shape[1]):
             a = row[b, v]
@@ -42,9 +42,7 @@ def _spread_weights(
             for slot in range(offsets[v], offsets[v + 1]):
                 source = row[b, neighbours[slot]]
                 if keep[slot] and 0 <= source < n_rows:
-                    state, total = x[source], out[b, relations[slot]]
-                    for s in range(size):
-                        total[s] += state[s] * arrived[s]
+                    add_product(out[b, relations[slot]], x[source], arrived)
 
 
 def spread(

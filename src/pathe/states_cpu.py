@@ -16,6 +16,7 @@ from torch import Tensor
 from pathe.twins import ONE_AT_A_TIME
 
 PARTS = 16  # of the rows, or of a question's entities
+ROWS = 8192  # of a product
 _FAST = {"contract", "reassoc", "nsz", "arcp"}
 
 
@@ -44,21 +45,6 @@ def _taken(x: Any, a: Any, share: Any, take: Any, out: Any) -> None:
     for d in range(size):
         if a[d] != 0.0:
             _add(out, take[size + d], a[d] * share)
-
-
-@njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
-def _settle(x: Any, arrived: Any, take: Any, out: Any) -> None:
-    n, size = arrived.shape
-    for p in prange(PARTS):
-        taken = np.empty(size, x.dtype)
-        for i in range(n * p // PARTS, n * (p + 1) // PARTS):
-            before = x[i] if i < len(x) else x[0, :0]
-            root = _size(arrived[i])
-            _taken(before, arrived[i], x.dtype.type(math.log1p(root) / root), take, taken)
-            for d in range(size):
-                out[i, d] = max(taken[d], 0.0)
-            for d in range(len(before)):
-                out[i, d] += before[d]
 
 
 @njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
@@ -143,10 +129,16 @@ def _answer_scores_backward(
 
 
 def settle(x_AD: Tensor, arrived_OD: Tensor, take_DK: Tensor) -> Tensor:
-    """The states after a hop."""
-    out_OD = arrived_OD.new_empty(arrived_OD.shape)
-    with ONE_AT_A_TIME:
-        _settle(*_arrays(x_AD, arrived_OD, take_DK.T.contiguous(), out_OD))
+    """The states after a hop: matrix products, a few rows at a time so that they stay in a cache."""
+    (n, d), from_x, from_a = arrived_OD.shape, *(part.T for part in take_DK.chunk(2, 1))
+    out_OD = arrived_OD.new_empty(n, d)
+    for first in range(0, n, ROWS):
+        out_ND, a_ND = out_OD[first : first + ROWS], arrived_OD[first : first + ROWS]
+        x_ND = x_AD[first : first + ROWS]  # rows beyond A were nothing before
+        size_N1 = a_ND.square().mean(-1, keepdim=True).add_(1e-12).sqrt_()
+        torch.mm(a_ND * (size_N1.log1p() / size_N1), from_a, out=out_ND)
+        out_ND[: len(x_ND)].addmm_(x_ND, from_x)
+        out_ND.relu_()[: len(x_ND)].add_(x_ND)
     return out_OD
 
 
