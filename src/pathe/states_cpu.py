@@ -1,4 +1,4 @@
-"""The CPU twin of `states`: a row at a time, in the cache from beginning to end.
+"""The CPU twin of `states`: rows stay in the cache from beginning to end.
 
 Sums over rows go by parts of a fixed number, so that they don't depend on the number of threads.
 """
@@ -129,7 +129,7 @@ def _answer_scores_backward(
 
 
 def settle(x_AD: Tensor, arrived_OD: Tensor, take_DK: Tensor) -> Tensor:
-    """The states after a hop: matrix products, a few rows at a time so that they stay in a cache."""
+    """The states after a hop: matrix products of a few rows at a time, which stay in a cache."""
     (n, d), from_x, from_a = arrived_OD.shape, *(part.T for part in take_DK.chunk(2, 1))
     out_OD = arrived_OD.new_empty(n, d)
     for first in range(0, n, ROWS):
