@@ -98,5 +98,7 @@ if __name__ == "__main__":
             print(json.dumps(trained(name, how)))
         case ["evaluated", name]:
             print(json.dumps(evaluated(name)))
-        case parts:
-            main(parts or ["trained", "evaluated"])
+        case [] | ["trained"] | ["evaluated"] as parts:
+            main(list(parts) or ["trained", "evaluated"])
+        case other:
+            sys.exit(f"trained, evaluated or nothing; got {' '.join(other)}")

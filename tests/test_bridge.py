@@ -23,7 +23,7 @@ from pathe.graph import build_graph, by_pair
 from pathe.known import index_triples
 from pathe.predict import Predictor
 from pathe.propagation import both_ways
-from pathe.questions import room_for, some
+from pathe.questions import Room, some
 
 BRIDGE = {"bridge": "paths", "bridge_dim": 6, "bridge_hops": 3}
 
@@ -257,8 +257,16 @@ def test_a_share_of_the_questions_is_always_as_many():
 
 
 def test_room_grows_by_what_did_not_fit():
-    assert room_for((4, 40, 80), 100) == (4, 50, 100)
-    assert room_for((4, 60, 70), 1000, (4, 50, 100)) == (4, 75, 125)
+    room = Room(110)
+    assert not room.fits((4, 40, 80))
+    room.grow((4, 40, 80))
+    assert room.sizes == (4, 50, 100)
+    assert room.fits((4, 50, 100))
+    assert not room.fits((4, 51, 60))
+    room.grow((4, 60, 70))
+    assert room.sizes == (4, 75, 100)  # what did fit has no more than before
+    room.grow((4, 60, 101))
+    assert room.sizes == (4, 75, 110)
 
 
 def test_pairs_are_found_in_either_direction():

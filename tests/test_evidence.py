@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 from graphs import knowledge_graph, toy
+from small import train
 from test_predict import predictor
 
 import pathe
 from pathe import show
 from pathe.answers import BridgeEvidence, Explanation, PathEvidence, near
+from pathe.evaluation import evaluate
 from pathe.paths import path_steps
 
 MODELS = Path(__file__).resolve().parents[1] / "models"
@@ -174,3 +176,20 @@ def test_a_walk_in_mixed_directions_reads_from_the_entity():
     assert show.path("a", steps).plain.strip() == "a <-r- b -s-> c"
     along = [("d", "r", "a"), ("a", "s", "c")]
     assert show.path("a", along).plain.strip() == "d -r-> a -s-> c"
+
+
+@pytest.mark.parametrize(
+    "how", [{"path_form": "mixed"}, {"path_form": "mixed", "path_source": "mined"},
+            {"positions": "signed"}, {"path_form": "joined", "positions": "signed"}]
+)  # fmt: skip
+def test_every_form_of_path_is_trained_saved_evaluated_and_explained(how, tmp_path):
+    kg = toy()
+    held_out = how.get("path_source") != "mined"
+    result = train(kg, tmp_path / "run", hold_out_batch=held_out, max_epochs=2, **how)
+    model = pathe.load(tmp_path / "run")
+    assert evaluate(model, kg)["mrr"] == pytest.approx(result["mrr"], abs=1e-6)
+    why = pathe.Predictor(model, kg).explain("e0001", "r1", "e0000")
+    edges = {(kg.entities[h], kg.relations[r], kg.entities[t]) for h, r, t in kg.train.tolist()}
+    assert all(step in edges for path in why.paths for step in path.steps)
+    if how.get("path_form") == "mixed":  # 60 entities in a ring: some path turns round
+        assert any("<-" in line for line in why.words(30).splitlines())

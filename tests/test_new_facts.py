@@ -59,10 +59,10 @@ def enlarged():
 
 @pytest.mark.parametrize("source", ["fresh", "mined"])
 @pytest.mark.parametrize("aggregator", ["transformer", "transformer-joint"])
-@pytest.mark.parametrize("refine", [False, True])
-def test_new_facts_give_what_a_new_graph_gives(source, aggregator, refine):
-    more = {"path_source": source, "hold_out_batch": False, "n_mined": 3, "aggregator": aggregator,
-            "refine": refine}  # fmt: skip
+@pytest.mark.parametrize("also", [{}, {"refine": True}, {"path_form": "mixed"}])
+def test_new_facts_give_what_a_new_graph_gives(source, aggregator, also):
+    more = {"path_source": source, "hold_out_batch": False, "n_mined": 3, "aggregator": aggregator}
+    more |= also
     kg, grown = toy(), enlarged()
     p, fresh = predictor(kg, **more), predictor(grown, **more)
     p.warm()

@@ -86,6 +86,16 @@ def test_where_it_takes_more_hops_to_get_anywhere_more_are_taken():
     assert (recommend(near)[0].bridge_hops, recommend(near)[0].path_form) == (3, "single")
 
 
+def test_a_large_graph_has_links_of_four_edges_though_fewer_lead_everywhere(monkeypatch):
+    near = knowledge_graph([(i, 0, (i * i + k) % 100) for i in range(100) for k in range(4)])
+    monkeypatch.setattr(recipes, "LARGE", 400)
+    assert len(near.train) == 400
+    assert recommend(near)[0].bridge_hops == 4
+    assert recommend(near, {"task": "relation"})[0].bridge_hops == 3
+    monkeypatch.setattr(recipes, "LARGE", 401)
+    assert recommend(near)[0].bridge_hops == 3
+
+
 def test_a_slower_machine_has_bridges_for_fewer_questions_then_none(slower):
     kg = toy()
     usual = recommend(kg, CPU)[0]

@@ -53,6 +53,32 @@ def test_compiled_is_plain(device, dim):
             torch.testing.assert_close(a, b, atol=close * float(b.abs().max()), rtol=0)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("n_before", [5, 8192, 8300, 9000])
+def test_many_rows_settle_as_few_do(device, n_before):
+    """More than are settled at once, some of which were nothing before."""
+    made = torch.Generator().manual_seed(n_before)
+    parts = [torch.randn(*shape, generator=made).to(device)
+             for shape in ((n_before, 16), (9000, 16), (16, 32))]  # fmt: skip
+    for ours, theirs in zip(gradients(settle, parts), gradients(settle_plain, parts), strict=True):
+        close = (2e-3 if device == "cuda" else 1e-5) * float(theirs.detach().abs().max())
+        torch.testing.assert_close(ours, theirs, atol=close, rtol=0)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_question_with_many_rows_gives_all_its_evidence(device):
+    """More rows than a GPU's programs take in one round."""
+    _, _, _, reached, _, _ = example(n_entities=1300, n=4000, device=device, hops=4)
+    assert int((reached.row_BE >= 0).sum(1).max()) > 64 * 8
+    made = torch.Generator().manual_seed(1)
+    shapes = ((reached.sizes[-1], 16), (5, 32), (32, 16), (1, 32))
+    parts = [torch.randn(*shape, generator=made).to(device) for shape in shapes]
+    both = (gradients(how, parts, reached) for how in (answer_scores, answer_scores_plain))
+    for ours, theirs in zip(*both, strict=True):
+        close = (2e-3 if device == "cuda" else 1e-5) * float(theirs.detach().abs().max())
+        torch.testing.assert_close(ours, theirs, atol=close, rtol=0)
+
+
 @no_gpu
 def test_a_gpu_has_the_kernels_and_gives_the_same_bits():
     assert twin("states", "cuda")

@@ -171,6 +171,7 @@ def test_every_aggregator_learns_every_task(aggregator, task, negative_sampling)
           for t in ("link", "relation", "multi") for pairs in (False, True)),
         {"bridge": "paths", "bridge_hops": 2, "bridge_dropout": 0.5, "negative_sampling": "all"},
         {"bridge": "paths", "refine": True, "path_form": "mixed"},
+        {"bridge": "paths", "bridge_dim": 6, "hold_out_batch": True},
     ],
 )  # fmt: skip
 def test_a_recorded_step_equals_a_plain_one(settings):

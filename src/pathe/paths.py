@@ -19,7 +19,7 @@ from pathe.walks import held_out_mask, walk
 
 Form = Literal["joined", "single", "mixed"]
 Positions = Literal["focused", "signed", "absolute"]
-N_POSITIONS = 100  # that a model knows, as published: 1 to 50 and, against the edges, 51 to 100
+N_POSITIONS = 100  # that a model knows, as published; signed, the upper half is for incoming walks
 OUT, IN, COIN = 0, 1, 2  # what a draw is for: keys of the random states
 MINE_CHUNK = 1 << 16  # paths mined at once
 MINE_ROUNDS = 5  # tries at an entity's missing unique paths: rounds of N paths each

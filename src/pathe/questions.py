@@ -65,8 +65,19 @@ def some(n: int, share: float, device: torch.device) -> Tensor:
     return chosen.sort().values
 
 
-def room_for(sizes: tuple[int, ...], most: int, before: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """Rows to have room for after each hop, for sizes like these; the first hop's are exact."""
-    before = before or sizes
-    wanted = [max(pair) for pair in zip(sizes, before, strict=True)]
-    return (sizes[0], *(min(int(n * SPARE), most) for n in wanted[1:]))
+@dataclass
+class Room:
+    """Rows that a recorded step has room for after each hop; those of the sources are exact."""
+
+    most: int  # there can be
+    seen: tuple[int, ...] = ()  # the most of each so far
+    sizes: tuple[int, ...] = ()
+
+    def fits(self, sizes: tuple[int, ...]) -> bool:
+        return bool(self.sizes) and all(n <= m for n, m in zip(sizes, self.sizes, strict=True))
+
+    def grow(self, sizes: tuple[int, ...]) -> None:
+        """Room for these sizes too, and for somewhat more."""
+        self.seen = tuple(map(max, sizes, self.seen or sizes))
+        spared = (min(int(n * SPARE), self.most) for n in self.seen[1:])
+        self.sizes = (sizes[0], *spared)

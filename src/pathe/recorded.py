@@ -28,14 +28,16 @@ class Recorded(Generic[Holder]):
         before = torch.cuda.get_rng_state()
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(aside):  # compiles kernels and fills caches first
-            for _ in range(3):
-                run()
-        torch.cuda.current_stream().wait_stream(aside)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.loss, self.grads = run()
-        torch.cuda.set_rng_state(before)  # the first replay draws what a plain step would have
+        try:
+            with torch.cuda.stream(aside):  # compiles kernels and fills caches first
+                for _ in range(3):
+                    run()
+            torch.cuda.current_stream().wait_stream(aside)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.loss, self.grads = run()
+        finally:  # the first replay, or the plain step instead, draws what it would have
+            torch.cuda.set_rng_state(before)
 
     def __call__(self, given: Holder) -> Tensor:
         """The loss of what is given, with gradients for whoever asks."""

@@ -53,13 +53,11 @@ def answer_scores_plain(
     x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, reached: Reach
 ) -> Tensor:
     """The same, written out."""
-    rows_A = (reached.entities_A >= 0).nonzero().squeeze(1)
-    questions_A, entities_A = reached.questions_A[rows_A].long(), reached.entities_A[rows_A]
-    asked_AH = F.embedding(questions_A, asked_BH)
-    scores_A = evidence(x_AD[rows_A], asked_AH, first_HD, second_1H).squeeze(1)
+    questions_A, entities_A = reached.questions_A.long(), reached.entities_A
+    scores_A = evidence(x_AD, F.embedding(questions_A, asked_BH), first_HD, second_1H).squeeze(1)
     b, n = reached.row_BE.shape
-    places_A = questions_A * n + entities_A
-    return scores_A.new_zeros(b * n).index_put((places_A,), scores_A).view(b, n)
+    places_A = torch.where(entities_A >= 0, questions_A * n + entities_A, b * n)  # or nowhere
+    return scores_A.new_zeros(b * n + 1).index_put((places_A,), scores_A)[:-1].view(b, n)
 
 
 def evidence(x_AD: Tensor, asked_AH: Tensor, first_HD: Tensor, second_SH: Tensor) -> Tensor:

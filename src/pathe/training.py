@@ -24,9 +24,10 @@ from pathe.losses import class_weights, link_loss, relation_loss
 from pathe.model import PathE
 from pathe.negatives import corrupt, is_known, shared
 from pathe.propagation import Edges
-from pathe.questions import Questions, link_questions, pair_questions, room_for
+from pathe.questions import Questions, Room, link_questions, pair_questions
 from pathe.randomness import keyed
 from pathe.recorded import Recorded
+from pathe.twins import twin
 
 SIDES: tuple[Side, Side] = ("tail", "head")
 LOOK_EVERY = 16  # steps between two looks at the loss on a GPU, which has to be waited for
@@ -70,7 +71,7 @@ class PathELearner(pl.LightningModule):
         self.graph, self.train_M3, self.valid_M3 = graph, train_M3.long(), valid_M3.long()
         self.place = {"epoch": 0, "done": 0}  # where the batches start
         self.recorded: Recorded[Step] | None = None
-        self.room: dict[str, tuple[int, ...]] = {}  # for what bridges reach in a recorded step
+        self.room: dict[str, Room] = {}  # for what bridges reach in a recorded step
         self.seeds_of = -1  # the epoch whose seeds are at hand
         self.seeds: tuple[list[int], Tensor] = ([], torch.empty(0))
         self.seconds_before, self.begin = 0.0, time.perf_counter()
@@ -95,7 +96,9 @@ class PathELearner(pl.LightningModule):
         # what several layers or a far larger graph need can't be recorded: counts from the device
         n_tokens = 2 * config.batch_size * config.n_paths * (2 * config.max_hops + 1)
         alone = self.describe.projects_all(n_tokens) and config.layers == config.devices == 1
-        alone = alone and config.bridge_edges == 1
+        if config.bridge == "paths":  # written out, they wait; so does a sample of the edges
+            compiled = twin("propagation", "cuda") is not None and config.precision != "bf16"
+            alone = alone and compiled and config.bridge_edges == 1
         self.records = config.record and device.type == "cuda" and alone
         counts_R = torch.bincount(self.train_M3[:, 1], minlength=n_relations).float()
         self.weights_R = class_weights(counts_R) if config.class_weights else None
@@ -184,19 +187,20 @@ class PathELearner(pl.LightningModule):
                 self.recorded = Recorded(self._loss, list(self.model.parameters()), step)
             except torch.OutOfMemoryError:  # a recording keeps what a plain step gives back
                 self.records = False
-                torch.cuda.empty_cache()
-                return self._loss(step)
+        if self.recorded is None:  # only here is what the attempt held given back
+            torch.cuda.empty_cache()
+            return self._loss(step)
         return self.recorded(step)
 
     def _padded(self, kind: str, asked: Questions | None) -> Questions | None:
         """The questions in the shapes that are recorded; where they don't fit, those grow."""
         if asked is None:
             return None
-        sizes, room = asked.reached.sizes, self.room.get(kind, ())
-        if not room or any(n > most for n, most in zip(sizes, room, strict=True)):
-            self.room[kind] = room = room_for(sizes, asked.reached.row_BE.numel(), room)
+        room = self.room.setdefault(kind, Room(asked.reached.row_BE.numel()))
+        if not room.fits(asked.reached.sizes):
+            room.grow(asked.reached.sizes)
             self.recorded = None
-        return asked.padded(room)
+        return asked.padded(room.sizes)
 
     def step(self, ids_B: Tensor, seed: int | Tensor) -> Step:
         """What a batch of training triples looks at."""
@@ -223,7 +227,7 @@ class PathELearner(pl.LightningModule):
         return self.step_losses(self.step(ids_B, seed))
 
     def step_losses(self, step: Step) -> dict[str, Tensor]:
-        """The weighted loss of each task; waits for no device."""
+        """The weighted loss of each task; what can be recorded waits for no device."""
         config, seed = self.config, step.seed
         triples_B3 = self.train_M3[step.ids_B]
         asks = self._answers(triples_B3, seed) if config.task != "relation" else {}
