@@ -313,3 +313,9 @@ def test_all_test_triples_stand_beside_the_seen_ones(place):
     for key in ("mrr", "hits_at_1", "hits_at_10", "mean_rank"):
         assert of_all["all"][key] == pytest.approx(expected[key], abs=1e-6)
     assert "| all test triples |" in tables([summary])
+
+
+def test_a_summary_of_both_tasks_has_no_long_tables():
+    names = {"per_relation": [{"relation": "/a"}], "command": "pathe train --out /somewhere"}
+    found = lab._short({"mrr": 0.5, "relation": {"mrr": 0.4, **names}, **names})
+    assert found == {"mrr": 0.5, "relation": {"mrr": 0.4}}

@@ -132,14 +132,15 @@ def test_what_is_said_of_steps_with_bridges_is_what_was_measured():
 
 
 def test_rules_that_are_shown_are_those_that_were_found():
+    lines = set()
+    for name in ("wn18rr", "fb15k237"):
+        found = json.loads((ROOT / "results" / "rules" / f"{name}.json").read_text())
+        for rule in (Rule(**rule) for rule in found["rules"]):
+            right = f"{rule.support:,} of {rule.connected:,}"
+            cells = f"`{rule.relation}`", f"`{rule.words()}`", f"{100 * rule.trust:.0f} %", right
+            lines.add(f"| {' | '.join(cells)} |")
     text = (ROOT / "docs" / "results.md").read_text()
-    rules = [Rule(**rule) for name in ("wn18rr", "fb15k237")
-             for rule in json.loads((ROOT / "results" / "rules" / f"{name}.json").read_text())["rules"]]  # fmt: skip
-    lines = {
-        f"| `{r.relation}` | `{r.words()}` | {100 * r.trust:.0f} % | {r.support:,} of {r.connected:,} |"
-        for r in rules
-    }
-    shown = [line for line in text.splitlines() if " %" in line and line.startswith("| `")]
+    shown = [line for line in text.splitlines() if line.startswith("| `")]
     assert len(shown) == 8
     assert set(shown) <= lines
 

@@ -188,7 +188,7 @@ def test_odd_graphs_train(tmp_path):
 def test_a_loss_that_is_no_number_stops_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(
         PathELearner,
-        "losses",
+        "step_losses",
         lambda self, *a: {"link": next(self.model.parameters()).sum() * float("nan")},
     )
     with pytest.raises(TrainingError, match="learning_rate"):

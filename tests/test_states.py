@@ -68,7 +68,7 @@ def test_many_rows_settle_as_few_do(device, n_before):
 @pytest.mark.parametrize("device", DEVICES)
 def test_a_question_with_many_rows_gives_all_its_evidence(device):
     """More rows than a GPU's programs take in one round."""
-    _, _, _, reached, _, _ = example(n_entities=1300, n=4000, device=device, hops=4)
+    _, _, _, reached, _, _ = example(n_entities=1300, n=9000, device=device, hops=4)
     assert int((reached.row_BE >= 0).sum(1).max()) > 64 * 8
     made = torch.Generator().manual_seed(1)
     shapes = ((reached.sizes[-1], 16), (5, 32), (32, 16), (1, 32))

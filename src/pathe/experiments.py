@@ -210,11 +210,17 @@ def _on_all(result: dict[str, Any], kg: KnowledgeGraph, folder: Path) -> dict[st
     return found
 
 
+def _short(result: dict[str, Any]) -> dict[str, Any]:
+    """Without long tables, a second task's too, and a command that may name places of a machine."""
+    own = ("per_relation", "config", "command")
+    kept = {k: v for k, v in result.items() if k not in own}
+    return {k: _short(v) if k == "relation" else v for k, v in kept.items()}
+
+
 def summarise(experiment: Experiment, found: list[dict[str, Any]]) -> dict[str, Any]:
     """The mean and spread over seeds, and each seed's result without its long tables."""
     first = found[0]
-    own = ("per_relation", "config", "command")  # a run's command may name places of its machine
-    short = [{k: v for k, v in r.items() if k not in own} for r in found]
+    short = [_short(r) for r in found]
     return {
         "name": experiment.name,
         "title": experiment.title,
