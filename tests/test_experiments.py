@@ -317,5 +317,7 @@ def test_all_test_triples_stand_beside_the_seen_ones(place):
 
 def test_a_summary_of_both_tasks_has_no_long_tables():
     names = {"per_relation": [{"relation": "/a"}], "command": "pathe train --out /somewhere"}
-    found = lab._short({"mrr": 0.5, "relation": {"mrr": 0.4, **names}, **names})
-    assert found == {"mrr": 0.5, "relation": {"mrr": 0.4}}
+    both = {"mrr": 0.5, "relation": {"mrr": 0.4, **names}, **names}
+    found = lab._short(both | {"inference": {"full": both}})
+    short = {"mrr": 0.5, "relation": {"mrr": 0.4}}
+    assert found == short | {"inference": {"full": short}}

@@ -211,10 +211,10 @@ def _on_all(result: dict[str, Any], kg: KnowledgeGraph, folder: Path) -> dict[st
 
 
 def _short(result: dict[str, Any]) -> dict[str, Any]:
-    """Without long tables, a second task's too, and a command that may name places of a machine."""
+    """Without long tables, wherever they are, and a command that may name places of a machine."""
     own = ("per_relation", "config", "command")
     kept = {k: v for k, v in result.items() if k not in own}
-    return {k: _short(v) if k == "relation" else v for k, v in kept.items()}
+    return {k: _short(v) if isinstance(v, dict) else v for k, v in kept.items()}
 
 
 def summarise(experiment: Experiment, found: list[dict[str, Any]]) -> dict[str, Any]:
