@@ -269,7 +269,7 @@ class Predictor:
         Judged by some facts of the relation, each looked at as if it were missing.
         """
         if self.model.bridge is None or self.model.link_head is None:
-            raise ConfigError("Rules need bridges for links: bridge=paths, task link or multi.")
+            raise ConfigError("Rules need bridges: train links with --set bridge=paths.")
         check_k(k)
         for found in learned_rules(
             self.model, self.vectors.describe, self._wanted(relations), k=k, n_facts=facts,
