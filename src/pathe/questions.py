@@ -1,6 +1,6 @@
 """The questions of a training step that have bridges, and what they reach.
 
-On a GPU that has to be waited for, so it is found before the step; nothing after it is.
+On a GPU that has to be waited for, so it is found before the step, which then waits for nothing.
 """
 
 from __future__ import annotations
