@@ -2,21 +2,21 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test check reproduce bench clean
+.PHONY: help setup demo test test-fast check reproduce bench clean
 
-help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: .venv/ready  ## create .venv with everything pinned in constraints.txt
+setup: .venv/ready  ## create .venv with all extras, at the versions of constraints.txt
 
 .venv/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "PathE needs Python 3.10 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make setup PYTHON=python3.12"; exit 2; }
 	@test -x $(BIN)/python || { echo "creating .venv ..."; $(PYTHON) -m venv .venv; }
 	@echo "installing pathe and its pinned dependencies into .venv (a few minutes the first time) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,bench]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev,bench]'
 	@touch $@
 
-demo: setup  ## show paths, train, evaluate and predict on a small graph that needs no download
+demo: setup  ## show paths, train, evaluate and predict on a small graph, without a download
 	$(BIN)/pathe paths umls --entity virus -n 2 --max-hops 3
 	@rm -rf runs/demo
 	$(BIN)/pathe train umls --preset tiny --out runs/demo
@@ -26,19 +26,22 @@ demo: setup  ## show paths, train, evaluate and predict on a small graph that ne
 	@$(BIN)/python -c 'import json, sys; mrr = json.load(open("runs/demo/result.json"))["mrr"]; \
 	print(f"test MRR {mrr:.3f}: " + ("fine" if mrr > 0.75 else "expected above .75")); sys.exit(mrr <= 0.75)'
 
-test: setup  ## run the tests
+test: setup  ## run all tests
 	$(BIN)/python -m pytest
 
-check: setup  ## what CI runs: formatting, lint, types, tests
+test-fast: setup  ## run all tests but the slow ones
+	$(BIN)/python -m pytest -m "not slow"
+
+check: setup  ## run what CI runs: formatting, lint, types, all tests
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
-reproduce: setup  ## run an experiment: make reproduce NAME=wn18rr-relation DATA=FOLDER (none: list them)
+reproduce: setup  ## run an experiment: make reproduce NAME=wn18rr-relation DATA=FOLDER (no NAME: list them)
 	$(BIN)/pathe reproduce $(NAME) $(if $(DATA),--data $(DATA))
 
-bench: setup  ## measure against peers on this machine; writes benchmarks/*.json
+bench: setup  ## measure against other libraries on this machine; writes benchmarks/*.json
 	$(BIN)/python benchmarks/foundation.py
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/speed_gpu.py

@@ -1,8 +1,8 @@
-"""What bridges bring and cost on this machine: `python benchmarks/bridges.py` (some 20 minutes).
+"""What bridges gain and cost on this machine: `python benchmarks/bridges.py` (some 20 minutes).
 
-Small graphs trained with fixed settings, as before there were recipes, and with those that
-`pathe train` chooses; then the models with bridges that ship, evaluated on `seen` test triples.
-`trained` or `evaluated` after it measures one of the two and keeps the other.
+Trains small graphs with fixed settings and with those that `pathe train` chooses, then evaluates
+the shipped models with bridges on `seen` test triples. The argument `trained` or
+`evaluated` measures one of the two and keeps the other.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 from measure import DATA, HERE, console, in_own_process, provenance
 
-from pathe.artifact import load_model
-from pathe.config import configure
-from pathe.datasets import KnowledgeGraph
-from pathe.evaluation import evaluate
-from pathe.machine import commit
-from pathe.recipes import recommend
-from pathe.runs import train
+from pathe.core.config import configure
+from pathe.core.hardware import commit
+from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.evaluation.ranking import evaluate
+from pathe.model.artifact import load_model
+from pathe.training.defaults import recommend
+from pathe.training.run import train
 
 ROOT = HERE.parent
 GRAPHS = {
@@ -41,7 +41,7 @@ MODELS = {
 
 
 def trained(name: str, how: str) -> dict[str, Any]:
-    """The test figures of a run, and the seconds it took with its evaluation."""
+    """Returns the test MRR of a run, and the seconds it took with its evaluation."""
     data = name.split(",")[0]
     kg = (
         KnowledgeGraph.read(ROOT / data, split=(0.8, 0.1, 0.1))
@@ -65,7 +65,7 @@ def trained(name: str, how: str) -> dict[str, Any]:
 
 
 def evaluated(name: str) -> dict[str, Any]:
-    """The test figures of a model that ships, and the seconds they took."""
+    """Returns the test metrics of a shipped model, and the seconds they took."""
     artifact, kg = load_model(ROOT / "models" / name), KnowledgeGraph.read(DATA / MODELS[name])
     begin = time.perf_counter()
     found = evaluate(artifact, kg)

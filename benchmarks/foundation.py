@@ -25,11 +25,11 @@ from measure import (
     write_results,
 )
 
-from pathe import walks
-from pathe.datasets import KnowledgeGraph
-from pathe.graph import Graph, build_graph
-from pathe.paths import sample_paths
-from pathe.walks import sample_walks
+from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.graph import walks
+from pathe.graph.adjacency import Graph, build_graph
+from pathe.graph.paths import sample_paths
+from pathe.graph.walks import sample_walks
 
 SEED = 0
 MIB, GIB = 1 << 20, 1 << 30
@@ -72,15 +72,15 @@ def walking(name: str) -> list[dict[str, Any]]:
         return len(starts) / best_time(run, repeats)
 
     rates = {hops: rate(hops) for hops in (5, 10)}
-    twin = vars(walks)["twin"]
-    vars(walks)["twin"] = lambda *wanted: None
+    compiled = vars(walks)["kernel"]
+    vars(walks)["kernel"] = lambda *wanted: None
     plain = rate(10, repeats=1)
-    vars(walks)["twin"] = twin
+    vars(walks)["kernel"] = compiled
     theirs = igraph.Graph(n=kg.n_entities, edges=kg.train[:, [0, 2]].tolist(), directed=True)
     relations = kg.train[:, 1].tolist()
 
     def igraph_rate(seconds: float, with_relations: bool) -> float:
-        """Loop-free walks a second; with relations, as a path needs them, or entities alone."""
+        """Returns loop-free walks per second; with relations, as paths need them, or without."""
         kept, begin = 0, time.perf_counter()
         for start in starts.tolist():
             kind = "both" if with_relations else "vertices"
@@ -98,7 +98,7 @@ def walking(name: str) -> list[dict[str, Any]]:
     ratio = rates[10] / peer
     rows = [
         row(
-            f"{name} loop-free walks of up to 10 hops a second",
+            f"{name} loop-free walks per second, up to 10 hops",
             f"{rates[10] / 1e6:.2f} M",
             f"igraph, loops rejected: {peer:,.0f} ({entities_alone:,.0f} without relations)",
             f"{ratio:,.0f}x",
@@ -114,7 +114,7 @@ def walking(name: str) -> list[dict[str, Any]]:
             f"{rates[10] / 1e6:.2f} M",
             f"{plain / 1e6:.2f} M",
             f"{rates[10] / plain:.1f}x",
-            "2x, or it goes",
+            "2x",
             rates[10] >= 2 * plain,
             ours_per_s=rates[10],
             tensors_per_s=plain,
@@ -123,7 +123,7 @@ def walking(name: str) -> list[dict[str, Any]]:
     if name == "fb15k-237":
         rows.append(
             row(
-                f"{name} loop-free walks of up to 5 hops a second",
+                f"{name} loop-free walks per second, up to 5 hops",
                 f"{rates[5] / 1e6:.2f} M",
                 "-",
                 "-",
@@ -152,7 +152,7 @@ def sampler_memory() -> list[dict[str, Any]]:
 
 
 def measure_sampler_memory() -> dict[str, Any]:
-    """In two processes: pages that reading left behind would hide what the sampler takes."""
+    """Measures in a second process: memory freed after reading would hide what the sampler uses."""
     with tempfile.TemporaryDirectory() as folder:
         return in_own_process(__file__, "sampler-memory-of", _saved_triples(Path(folder)))
 
@@ -189,7 +189,7 @@ def loading() -> list[dict[str, Any]]:
             f"{whole['extra_bytes'] / GIB:.2f} GiB in {whole['seconds']:.0f} s",
             f"a quarter: {quarter['extra_bytes'] / GIB:.2f} GiB in {quarter['seconds']:.0f} s",
             f"{ratio:.2f}x",
-            "60 bytes an id",
+            "60 bytes per id",
             per_id < 60,
             bytes_per_id=per_id,
             whole=whole,

@@ -1,4 +1,4 @@
-"""What every benchmark needs: times, peak memory, provenance, a table and a JSON file."""
+"""Shared by all benchmarks: times, peak memory, provenance, a table and a JSON file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from pathe.machine import commit
+from pathe.core.hardware import commit
 
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("PATHE_DATA", HERE.parents[1] / "shared" / "data"))
@@ -33,7 +33,7 @@ console = Console(stderr=True, highlight=False)
 
 
 def best_time(run: Callable[[], Any], repeats: int = 3) -> float:
-    """The shortest of some runs in seconds: the least disturbed by the machine's other work."""
+    """Returns the shortest of some runs in seconds: the one least disturbed by other work."""
     times = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -43,17 +43,17 @@ def best_time(run: Callable[[], Any], repeats: int = 3) -> float:
 
 
 def reset_peak() -> None:
-    """Forgets the process's peak memory so far (Linux)."""
+    """Resets the process's peak memory (Linux)."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_bytes() -> int:
-    """Peak resident memory since the last reset."""
+    """Returns the peak resident memory since the last reset."""
     return _status("VmHWM")
 
 
 def resident_bytes() -> int:
-    """Resident memory now, with what was freed given back to the system first."""
+    """Returns the resident memory after giving freed memory back to the system."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     return _status("VmRSS")
@@ -78,13 +78,13 @@ def in_own_process(script: str, *args: str) -> dict[str, Any]:
 def row(
     measure: str, ours: str, peer: str, ratio: str, bar: str, met: bool, **raw: Any
 ) -> dict[str, Any]:
-    """A line of the table, and the numbers behind it."""
+    """Returns a line of the table, and the numbers behind it."""
     told = {"measure": measure, "ours": ours, "peer": peer, "ratio": ratio, "bar": bar, "met": met}
     return told | raw
 
 
 def provenance(seed: int) -> dict[str, Any]:
-    """Where a figure comes from."""
+    """Returns where a figure comes from: command, commit, machine, versions."""
     return {
         "command": "make bench",
         "commit": commit(),
@@ -119,7 +119,7 @@ def _cpu() -> str:
 
 
 def write_results(name: str, rows: list[dict[str, Any]], seed: int) -> None:
-    """benchmarks/NAME.json and a table; exit code 1 where a bar is missed."""
+    """Writes benchmarks/NAME.json, prints a table; exits with code 1 if a bar is missed."""
     path = HERE / f"{name}.json"
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps({**provenance(seed), "results": rows}, indent=2) + "\n")
@@ -152,7 +152,7 @@ def synthetic_text(path: Path, triples: Tensor) -> None:
 
 
 def synthetic_triples(n_entities: int, n_triples: int, n_relations: int, seed: int) -> Tensor:
-    """A graph with skewed degrees and relations: sorted unique int32 (n, 3) triples."""
+    """Returns sorted unique int32 triples of a graph with skewed degrees and relations."""
     random = np.random.default_rng(seed)
 
     def skewed(n: int, power: float) -> Any:

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
@@ -22,23 +23,26 @@ from measure import (
     synthetic_triples,
     write_results,
 )
+from torch import Tensor
 
-from pathe.builder import build_describer, build_model
-from pathe.callbacks import quiet, tf32
-from pathe.config import Config, configure
-from pathe.datasets import KnowledgeGraph
-from pathe.encoding import Describer, encode
-from pathe.evaluation import evaluate_links
-from pathe.graph import Graph, build_graph
-from pathe.known import index_triples
-from pathe.training import PathELearner
+from pathe.core.config import Config, configure
+from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.evaluation.ranking import evaluate_links
+from pathe.graph.adjacency import Graph, build_graph
+from pathe.graph.known import KnownTriples
+from pathe.graph.prepared import PreparedGraph, prepare
+from pathe.model.builder import build_featurizer, build_model
+from pathe.model.featurizer import Featurizer, encode
+from pathe.model.scorer import Scorer
+from pathe.training.callbacks import quiet, tf32
+from pathe.training.learner import PathELearner
 
 SEED = 0
 GIB = 1 << 30
 
 
 class Clock(pl.Callback):
-    """Times what follows the first steps or, without their number, the second epoch."""
+    """Times the steps after the first few or, if `after` is None, the last epoch."""
 
     def __init__(self, after: int | None) -> None:
         self.after = after
@@ -61,12 +65,26 @@ def now() -> float:
     return time.perf_counter()
 
 
-def train_seconds(
-    train_M3: torch.Tensor, graph: Graph, config: Config, n_steps: int | None = None
-) -> float:
-    """Seconds of n_steps after two to warm up, or of a whole epoch after one; no validation."""
-    model = build_model(config, graph.n_relations)
-    learner = PathELearner(model, config, graph, train_M3, train_M3[:0])
+def without_validation(prepared: PreparedGraph) -> PreparedGraph:
+    """Returns the graph without validation triples, so that training is timed alone."""
+    kg = prepared.kg
+    return bare(kg.train, kg.n_entities, kg.n_relations, prepared.graph)
+
+
+def bare(train_M3: Tensor, n_entities: int, n_relations: int, graph: Graph) -> PreparedGraph:
+    """Returns a prepared graph of training triples alone, without names."""
+    splits = {"train": train_M3, "valid": train_M3[:0], "test": train_M3[:0]}
+    kg: Any = SimpleNamespace(**splits, n_entities=n_entities, n_relations=n_relations)
+    return PreparedGraph(kg, graph=graph)
+
+
+def train_seconds(prepared: PreparedGraph, config: Config, n_steps: int | None = None) -> float:
+    """Returns seconds of n_steps after two to warm up, or of an epoch after one.
+
+    The graph should have no validation triples.
+    """
+    model = build_model(config, prepared.n_relations)
+    learner = PathELearner(model, config, prepared)
     clock = Clock(2 if n_steps else None)
     with quiet(), tf32(), tempfile.TemporaryDirectory() as place:
         pl.Trainer(
@@ -80,13 +98,13 @@ def train_seconds(
             default_root_dir=place,
             enable_progress_bar=False,
             enable_model_summary=False,
-            gradient_clip_val=config.clip,
+            gradient_clip_val=config.gradient_clip,
         ).fit(learner)
     return clock.seconds
 
 
 def pykeen_model(kg: KnowledgeGraph, name: str) -> tuple[Any, Any]:
-    """An untrained peer of width 64 and the factory of its training triples."""
+    """Returns an untrained PyKEEN model of width 64 and its triples factory."""
     from pykeen.models import NodePiece, RotatE
     from pykeen.triples import CoreTriplesFactory
 
@@ -107,7 +125,7 @@ def pykeen_model(kg: KnowledgeGraph, name: str) -> tuple[Any, Any]:
 
 
 def pykeen_queries_per_second(kg: KnowledgeGraph, name: str, n_triples: int) -> float:
-    """Its evaluator on some test triples, at the best of three batch sizes."""
+    """Returns the rate of PyKEEN's evaluator on some test triples; best of three batch sizes."""
     from pykeen.evaluation import RankBasedEvaluator
 
     model, _ = pykeen_model(kg, name)
@@ -126,7 +144,7 @@ def pykeen_queries_per_second(kg: KnowledgeGraph, name: str, n_triples: int) -> 
 
 
 def pykeen_positives_per_second(kg: KnowledgeGraph, n_triples: int) -> float:
-    """Its sLCWA loop, 99 negatives each, on some training triples: the best of three batch sizes.
+    """Returns the rate of PyKEEN's sLCWA loop with 99 negatives, at the best of three batch sizes.
 
     With inverse triples, which its NodePiece needs, a triple makes two positives; both count.
     """
@@ -153,17 +171,16 @@ def pykeen_positives_per_second(kg: KnowledgeGraph, n_triples: int) -> float:
     return max(rates)
 
 
-def ranking(kg: KnowledgeGraph, graph: Graph) -> list[dict[str, Any]]:
-    config = Config()
+def ranking(prepared: PreparedGraph) -> list[dict[str, Any]]:
+    kg, config = prepared.kg, Config()
     model = build_model(config, kg.n_relations).eval()
     rates = {}
     for n_paths in (config.n_paths, config.eval_paths):
-        describe = build_describer(config, graph, n_paths)
+        featurizer = build_featurizer(config, prepared, n_paths)
 
-        def run(describe: Describer = describe) -> None:
-            every_M3 = torch.cat([kg.train, kg.valid, kg.test])
-            known = index_triples(every_M3, kg.n_entities, kg.n_relations)
-            evaluate_links(model, describe, kg.test, known, seed=SEED)
+        def run(featurizer: Featurizer = featurizer) -> None:
+            known = KnownTriples(torch.cat([kg.train, kg.valid, kg.test]))
+            evaluate_links(Scorer(model, featurizer, SEED), kg.test.long(), known)
 
         rates[n_paths] = 2 * len(kg.test) / best_time(run)
     ours = rates[config.eval_paths]
@@ -188,17 +205,18 @@ def ranking(kg: KnowledgeGraph, graph: Graph) -> list[dict[str, Any]]:
     return rows
 
 
-def training(kg: KnowledgeGraph, graph: Graph) -> list[dict[str, Any]]:
-    rates = {}
+def training(prepared: PreparedGraph) -> list[dict[str, Any]]:
+    kg, rates = prepared.kg, {}
     for batch_size, n_steps in ((1024, 30), (16384, 6)):
         config = configure(settings={"batch_size": batch_size, "accelerator": "cpu"})
-        rates[batch_size] = n_steps * batch_size / train_seconds(kg.train, graph, config, n_steps)
+        seconds = train_seconds(without_validation(prepared), config, n_steps)
+        rates[batch_size] = n_steps * batch_size / seconds
     ours = max(rates.values())
     peer = pykeen_positives_per_second(kg, 8192)
     return [
         row(
-            f"training positives/s, {config.negatives} shared negatives a side, "
-            f"{config.n_paths} paths an entity",
+            f"training positives/s, {config.negatives} shared negatives per side, "
+            f"{config.n_paths} paths per entity",
             f"{ours:,.0f}",
             f"PyKEEN NodePiece, 99 negatives, inverses counted: {peer:,.0f}",
             f"{ours / peer:,.1f}x",
@@ -211,12 +229,12 @@ def training(kg: KnowledgeGraph, graph: Graph) -> list[dict[str, Any]]:
     ]
 
 
-def embedding(kg: KnowledgeGraph, graph: Graph) -> list[dict[str, Any]]:
-    model = build_model(Config(), kg.n_relations)
-    everyone = torch.arange(kg.n_entities)
-    describe = build_describer(Config(), graph, 8)
-    seconds = best_time(partial(encode, model, describe, everyone, seed=SEED), 5)
-    rate = kg.n_entities / seconds
+def embedding(prepared: PreparedGraph) -> list[dict[str, Any]]:
+    model = build_model(Config(), prepared.n_relations)
+    everyone = torch.arange(prepared.n_entities)
+    featurizer = build_featurizer(Config(), prepared, 8)
+    seconds = best_time(partial(encode, model, featurizer, everyone, seed=SEED), 5)
+    rate = prepared.n_entities / seconds
     return [
         row(
             "embedding all entities, 8 paths each, entities/s",
@@ -231,7 +249,7 @@ def embedding(kg: KnowledgeGraph, graph: Graph) -> list[dict[str, Any]]:
 
 
 def scale() -> list[dict[str, Any]]:
-    """A step and all vectors of a large graph and of a quarter of it, each in its own process."""
+    """Times a step and all vectors of a large graph and a quarter of it, in new processes."""
     rows, found = [], {}
     for share in (4, 1):
         n_entities, n_triples = 5_000_000 // share, 20_000_000 // share
@@ -258,7 +276,7 @@ def scale() -> list[dict[str, Any]]:
 
 
 def scale_once(n_entities: int, n_triples: int, accelerator: str = "cpu") -> dict[str, float]:
-    """Times and peak memory of one graph; the triples are made before the clock and the peak."""
+    """Returns times and peak memory of one graph; its triples are made before both start."""
     triples = synthetic_triples(n_entities, n_triples, 800, SEED)
     reset_peak()
     config = configure(settings={"accelerator": accelerator})
@@ -266,12 +284,13 @@ def scale_once(n_entities: int, n_triples: int, accelerator: str = "cpu") -> dic
     begin = time.perf_counter()
     graph = build_graph(triples, n_entities, 800)
     built = time.perf_counter()
-    step = train_seconds(triples, graph, config, 5) / 5
+    prepared = bare(triples, n_entities, 800, graph)
+    step = train_seconds(prepared, config, 5) / 5
     model = build_model(config, 800).to(device)
-    describe = build_describer(config, graph.to(device), 2)
+    featurizer = build_featurizer(config, prepared.on(device), 2)
     everyone = torch.arange(n_entities, device=device)
     start = time.perf_counter()
-    float(encode(model, describe, everyone, seed=SEED).sum())
+    float(encode(model, featurizer, everyone, seed=SEED).sum())
     return {
         "build_s": built - begin,
         "step_s": step,
@@ -281,13 +300,12 @@ def scale_once(n_entities: int, n_triples: int, accelerator: str = "cpu") -> dic
 
 
 def main() -> None:
-    kg = KnowledgeGraph.read(DATA / "fb15k-237")
-    graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
+    prepared = prepare(KnowledgeGraph.read(DATA / "fb15k-237"))
     rows: list[dict[str, Any]] = []
     parts = (
-        ("ranking", partial(ranking, kg, graph)),
-        ("training", partial(training, kg, graph)),
-        ("embedding", partial(embedding, kg, graph)),
+        ("ranking", partial(ranking, prepared)),
+        ("training", partial(training, prepared)),
+        ("embedding", partial(embedding, prepared)),
         ("scale", scale),
     )
     for name, part in parts:

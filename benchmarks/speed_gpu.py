@@ -1,4 +1,4 @@
-"""The same on a GPU, where there is one: `make bench`."""
+"""Training, evaluation and walks on a GPU, if there is one: `make bench`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ import sys
 import tempfile
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from measure import DATA, best_time, console, in_own_process, row, write_results
-from speed import GIB, SEED, train_seconds
+from speed import GIB, SEED, train_seconds, without_validation
 
-from pathe.builder import build_describer, build_model
-from pathe.config import Config, configure
-from pathe.datasets import KnowledgeGraph
-from pathe.evaluation import evaluate_links
-from pathe.graph import Graph, build_graph
-from pathe.known import index_triples
-from pathe.walks import sample_walks
+from pathe.core.config import Config, configure
+from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.evaluation.ranking import evaluate_links
+from pathe.graph.prepared import PreparedGraph, prepare
+from pathe.graph.walks import sample_walks
+from pathe.model.builder import build_featurizer, build_model
+from pathe.model.scorer import Scorer
 
 ALL_ENTITIES = {
     "negative_sampling": "all",
@@ -36,29 +35,32 @@ MRR = 0.216  # the paper's
 SPEED = str(Path(__file__).with_name("speed.py"))
 
 
-def epoch(kg: KnowledgeGraph, graph: Graph) -> list[dict[str, Any]]:
+def epoch(prepared: PreparedGraph) -> list[dict[str, Any]]:
+    prepared = without_validation(prepared)
     config = configure(settings=ALL_ENTITIES | {"accelerator": "gpu"})
     torch.cuda.reset_peak_memory_stats()
-    seconds = train_seconds(kg.train, graph, config)
+    seconds = train_seconds(prepared, config)
     peak = torch.cuda.max_memory_reserved()
-    before = train_seconds(kg.train, graph, replace(config, record=False))
+    before = train_seconds(prepared, replace(config, cuda_graphs=False))
     what = "an epoch of all-entities softmax, both sides, batch 4,096, 4 paths of 5 hops"
     return [
         row(
-            what, f"{seconds:.2f} s", f"not recorded: {before:.2f} s", f"{before / seconds:.1f}x",
+            what, f"{seconds:.2f} s", f"no CUDA graphs: {before:.2f} s", f"{before / seconds:.1f}x",
             "4 s", seconds <= 4, seconds=seconds, unrecorded_seconds=before, config=ALL_ENTITIES,
         ),
         row("peak GPU memory of that", f"{peak / GIB:.2f} GiB", "-", "-", "8 GiB", peak <= 8 * GIB),
     ]  # fmt: skip
 
 
-def testing(kg: KnowledgeGraph, graph: Graph) -> list[dict[str, Any]]:
-    config = Config()
+def testing(prepared: PreparedGraph) -> list[dict[str, Any]]:
+    kg, config, prepared = prepared.kg, Config(), prepared.on("cuda")
     model = build_model(config, kg.n_relations).cuda().eval()
-    every_M3 = torch.cat([kg.train, kg.valid, kg.test])
-    known = index_triples(every_M3, kg.n_entities, kg.n_relations).to("cuda")
-    describe = build_describer(config, graph.to("cuda"), config.eval_paths)
-    run = partial(evaluate_links, model, describe, kg.test.cuda(), known, seed=SEED)
+    featurizer = build_featurizer(config, prepared, config.eval_paths)
+    test_M3, known = prepared.triples("test"), prepared.known()
+
+    def run() -> None:
+        evaluate_links(Scorer(model, featurizer, SEED), test_M3, known)
+
     run()
     seconds = best_time(run, 5)
     what = f"full filtered test, encoding ({config.eval_paths} paths) included"
@@ -66,9 +68,9 @@ def testing(kg: KnowledgeGraph, graph: Graph) -> list[dict[str, Any]]:
     return [row(what, f"{seconds:.3f} s", queries, "-", "0.5 s", seconds <= 0.5, seconds=seconds)]
 
 
-def walking(kg: KnowledgeGraph, graph: Graph) -> list[dict[str, Any]]:
-    on_gpu = graph.to("cuda")
-    starts = torch.randint(kg.n_entities, (20_000_000,), device="cuda")
+def walking(prepared: PreparedGraph) -> list[dict[str, Any]]:
+    on_gpu = prepared.graph.to("cuda")
+    starts = torch.randint(prepared.n_entities, (20_000_000,), device="cuda")
 
     def run() -> None:
         sample_walks(on_gpu.outgoing, starts, 5, seed=SEED)
@@ -76,16 +78,16 @@ def walking(kg: KnowledgeGraph, graph: Graph) -> list[dict[str, Any]]:
 
     run()
     rate = len(starts) / best_time(run, 5)
-    what = "loop-free 5-hop walks a second"
+    what = "loop-free 5-hop walks per second"
     return [row(what, f"{rate / 1e6:,.0f} M", "-", "-", "100 M", rate >= 1e8, per_s=rate)]
 
 
 def start_to_mrr() -> list[dict[str, Any]]:
-    """From an empty process to the paper's figure in a full filtered validation."""
+    """Times a new process until it reaches the paper's MRR in a full filtered validation."""
     settings = [part for key, value in ALL_ENTITIES.items() for part in ("--set", f"{key}={value}")]
     with tempfile.TemporaryDirectory() as place:
         lines = Path(place) / "run" / "metrics.jsonl"
-        code = "from pathe.cli import main; main()"
+        code = "from pathe.cli.main import main; main()"
         begin = time.perf_counter()
         run = subprocess.Popen(
             [sys.executable, "-c", code, "train", str(DATA / "fb15k-237"), "--out",
@@ -97,17 +99,17 @@ def start_to_mrr() -> list[dict[str, Any]]:
             time.sleep(0.1)
             text = lines.read_text() if lines.exists() else ""
             found = [json.loads(line) for line in text.splitlines(keepends=True) if "\n" in line]
-            if found and found[-1]["valid_mrr"] >= MRR:
+            if found and found[-1]["valid_score"] >= MRR:
                 break
         seconds = time.perf_counter() - begin
         run.kill()
         run.wait()
-    reached = bool(found) and found[-1]["valid_mrr"] >= MRR
+    reached = bool(found) and found[-1]["valid_score"] >= MRR
     what = f"from start to a validation MRR (full, filtered) of {MRR}"
     after = f"{len(found)} epochs" if reached else "not reached"
     return [
         row(what, f"{seconds:.0f} s", after, "-", "60 s", reached and seconds <= 60,
-            seconds=seconds, validation_mrr=[f["valid_mrr"] for f in found])
+            seconds=seconds, validation_mrr=[f["valid_score"] for f in found])
     ]  # fmt: skip
 
 
@@ -136,12 +138,11 @@ def main() -> None:
     if not torch.cuda.is_available():
         console.print("no GPU here: benchmarks/speed_gpu.json stays as it was measured on one")
         return
-    kg = KnowledgeGraph.read(DATA / "fb15k-237")
-    graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
+    prepared = prepare(KnowledgeGraph.read(DATA / "fb15k-237"))
     rows: list[dict[str, Any]] = []
     for part in (epoch, testing, walking):
         console.print(f"{part.__name__} ...")
-        rows += part(kg, graph)
+        rows += part(prepared)
     for alone in (start_to_mrr, scale):
         console.print(f"{alone.__name__} ...")
         rows += alone()

@@ -1,4 +1,4 @@
-"""Where a training step's time goes, stage by stage, and how far each is from its floor.
+"""Where the time of a training step goes, stage by stage, and how far each is from its floor.
 
 A step of all-entities softmax on FB15k-237, both sides, 4 paths of 5 hops. A stage's floor is the
 larger of its bytes over the copy bandwidth and its arithmetic over the rate of a large float32
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,23 +18,23 @@ from measure import DATA, HERE, console, provenance
 from rich.table import Table
 from torch import Tensor
 
-from pathe.attention import attend
-from pathe.batches import Batches
-from pathe.builder import build_describer, build_model
-from pathe.config import configure
-from pathe.datasets import KnowledgeGraph
-from pathe.encoder import EncoderLayer
-from pathe.graph import build_graph
-from pathe.losses import ce
-from pathe.scores import relu_dot
-from pathe.training import PathELearner
+from pathe.core.config import configure
+from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.graph.prepared import PreparedGraph
+from pathe.model.attention import attend
+from pathe.model.builder import build_featurizer, build_model
+from pathe.model.encoder import EncoderLayer
+from pathe.model.scores import relu_dot
+from pathe.training.batches import Batches
+from pathe.training.learner import PathELearner
+from pathe.training.losses import ce
 
 SEED = 0
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def seconds(run: Callable[[], Any], repeats: int = 10) -> float:
-    """The median of some runs after two to warm up."""
+    """Returns the median of some runs after two to warm up."""
     times = []
     for _ in range(repeats + 2):
         wait()
@@ -50,7 +51,7 @@ def wait() -> None:
 
 
 def both_ways(run: Callable[..., Tensor], *inputs: Tensor) -> tuple[float, float]:
-    """Seconds forwards and backwards."""
+    """Returns the seconds of the forward and of the backward pass."""
     learned = [x.detach().requires_grad_() if x.is_floating_point() else x for x in inputs]
     with torch.no_grad():
         forward = seconds(lambda: run(*learned))
@@ -60,7 +61,7 @@ def both_ways(run: Callable[..., Tensor], *inputs: Tensor) -> tuple[float, float
 
 
 def ceilings() -> tuple[float, float]:
-    """(bytes a second of a copy, multiply-adds a second of a float32 product)."""
+    """Returns bytes per second of a copy, and multiply-adds per second of a float32 product."""
     big = DEVICE.type == "cuda"
     x = torch.empty(1 << (28 if big else 25), device=DEVICE).normal_()
     y = torch.empty_like(x)
@@ -77,10 +78,10 @@ def main() -> None:
     kg = KnowledgeGraph.read(DATA / "fb15k-237")
     settings = {"negative_sampling": "all", "batch_size": 4096 if DEVICE.type == "cuda" else 1024}
     config = configure(settings=settings | {"accelerator": "auto"})
-    graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
+    prepared = PreparedGraph(replace(kg, valid=kg.valid[:0]))
     bandwidth, rate = ceilings()
     model = build_model(config, kg.n_relations).to(DEVICE)
-    learner = PathELearner(model, config, graph, kg.train, kg.valid[:0]).to(DEVICE)
+    learner = PathELearner(model, config, prepared).to(DEVICE)
     learner.setup("fit")
     optimizer = learner.configure_optimizers()
     batches = iter(Batches(len(kg.train), config.batch_size, SEED, device=DEVICE))
@@ -93,8 +94,8 @@ def main() -> None:
 
     whole = seconds(step) * 1e3
     everyone = torch.arange(kg.n_entities, device=DEVICE)
-    describe = build_describer(config, graph.to(DEVICE), config.n_paths)
-    batch = describe.batch(everyone, SEED)
+    featurizer = build_featurizer(config, prepared.on(DEVICE), config.n_paths)
+    batch = featurizer.batch(everyone, SEED)
     tokens_NT = batch.tokens_UKT.flatten(0, 1)
     n, t = tokens_NT.shape
     e, d, h, f, b = kg.n_entities, config.dim, config.heads, config.feedforward, config.batch_size
@@ -129,8 +130,8 @@ def main() -> None:
         )  # fmt: skip
 
     walked, described = (
-        seconds(lambda: describe.paths(everyone, SEED)),
-        seconds(lambda: describe.batch(everyone, SEED)),
+        seconds(lambda: featurizer.paths(everyone, SEED)),
+        seconds(lambda: featurizer.batch(everyone, SEED)),
     )
     stage("paths: walks, layout", walked, n * config.max_hops * 5 * 32, 0)
     stage("contexts, tokens as rows", described - walked, n * t * 12 + entries * 24, 0)
@@ -144,7 +145,7 @@ def main() -> None:
     forward, backward = both_ways(read, x_ND, keys, values)
     stage("attention, forwards", forward, n * (t * 4 + d * 8 + h * t * 12), 2 * real * d)
     stage("attention, back", backward, n * (t * 4 + d * 12 + h * t * 16), 4 * real * d)
-    forward, backward = both_ways(layer.settle, x_ND, x_ND)
+    forward, backward = both_ways(layer.finish, x_ND, x_ND)
     stage("rest of the layer, forwards and back", forward + backward,
           3 * n * d * 4 * 3, 3 * n * (d * d + 2 * d * f))  # fmt: skip
     forward, backward = both_ways(relu_dot, x_ND[:b], z, w)

@@ -1,4 +1,4 @@
-"""Using a model: cold start, questions, new facts, bulk, missing triples: `make bench`."""
+"""Using a model: cold start, queries, new facts, bulk, missing triples: `make bench`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from measure import DATA, console, in_own_process, peak_bytes, reset_peak, row, write_results
 
-from pathe.artifact import Artifact, save_model
-from pathe.builder import build_model
-from pathe.config import Config
-from pathe.datasets import KnowledgeGraph
-from pathe.predict import Predictor
+from pathe.core.config import Config
+from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.model.artifact import Artifact, save_model
+from pathe.model.builder import build_model
+from pathe.predict.predictor import Predictor
 
 SEED = 0
 QUERIES = 10_000
@@ -25,13 +25,13 @@ MIB = 1 << 20
 
 
 def untrained(kg: KnowledgeGraph) -> Artifact:
-    """A model of the default settings; what its weights are doesn't matter to its speed."""
+    """Returns a model of the default settings; its weights don't matter to its speed."""
     config = Config()
     return Artifact(build_model(config, kg.n_relations), config, kg.relations)
 
 
 def cold_seconds(data: str, kg: KnowledgeGraph, folder: Path) -> float:
-    """`pathe predict` from start to end of its process, the best of five."""
+    """Returns the seconds of a whole `pathe predict` process, the best of five."""
     head, relation, _ = kg.test[0].tolist()
     command = [
         sys.executable, "-m", "pathe", "predict", str(folder), "--data", data,
@@ -46,8 +46,8 @@ def cold_seconds(data: str, kg: KnowledgeGraph, folder: Path) -> float:
     return min(times)
 
 
-def questions(kg: KnowledgeGraph, n: int) -> list[Any]:
-    """Test triples with the head and the tail asked for in turn."""
+def queries(kg: KnowledgeGraph, n: int) -> list[Any]:
+    """Returns queries for the head and the tail of test triples in turn."""
     rows = kg.test[torch.arange(n) % len(kg.test)].tolist()
     return [
         (kg.entities[h], kg.relations[r], None)
@@ -62,17 +62,20 @@ def median(times: list[float]) -> float:
 
 
 def warm_seconds(p: Predictor, kg: KnowledgeGraph) -> float:
-    """One question of a predictor that has answered before, the median of 200."""
+    """Returns the seconds of one query to a warm predictor, the median of 200."""
     times = []
-    for question in questions(kg, 200):
+    for query in queries(kg, 200):
         begin = time.perf_counter()
-        next(p.answer([question]))
+        next(p.answer([query]))
         times.append(time.perf_counter() - begin)
     return median(times)
 
 
 def add_seconds(p: Predictor, kg: KnowledgeGraph) -> float:
-    """A new entity with five facts, and the first question about it, the median of 20."""
+    """Returns the seconds of adding an entity with five facts and the first query about it.
+
+    The median of 20.
+    """
     times = []
     for i in range(20):
         rows = kg.train[torch.arange(5) * 997 + i * 5003].tolist()
@@ -85,7 +88,7 @@ def add_seconds(p: Predictor, kg: KnowledgeGraph) -> float:
 
 
 def missing_memory(data: str, share: float) -> dict[str, float]:
-    """Peak memory and time of `missing` over part of the relations, in this process."""
+    """Returns peak memory and time of `missing` over part of the relations, in this process."""
     kg = KnowledgeGraph.read(data)
     p = Predictor(untrained(kg), kg)
     p.warm()
@@ -109,7 +112,7 @@ def main() -> None:
         cold = cold_seconds(data, kg, Path(place) / "model")
     rows.append(
         row(
-            "FB15k-237: a process that loads a model, answers one question and ends",
+            "FB15k-237: a process that loads a model, answers one query and ends",
             f"{cold:.2f} s", "", "", "4 s", cold < 4, seconds=cold,
         )
     )  # fmt: skip
@@ -117,20 +120,20 @@ def main() -> None:
     p.warm()
     warm = warm_seconds(p, kg)
     rows.append(
-        row("a question after that", f"{1000 * warm:.1f} ms", "", "", "20 ms", warm < 0.02,
+        row("a query after that", f"{1000 * warm:.1f} ms", "", "", "20 ms", warm < 0.02,
             seconds=warm)
     )  # fmt: skip
-    asked = questions(kg, QUERIES)
+    asked = queries(kg, QUERIES)
     begin = time.perf_counter()
     n = sum(len(found) > 0 for found in p.answer(asked))
     rate = n / (time.perf_counter() - begin)
     rows.append(
-        row(f"{QUERIES:,} questions at once, 10 answers each", f"{rate:,.0f}/s", "", "",
+        row(f"{QUERIES:,} queries at once, 10 answers each", f"{rate:,.0f}/s", "", "",
             "1,000/s", rate >= 1000, per_second=rate)
     )  # fmt: skip
     added = add_seconds(p, kg)
     rows.append(
-        row("a new entity with five facts, and a question about it", f"{1000 * added:.1f} ms", "",
+        row("a new entity with five facts, and a query about it", f"{1000 * added:.1f} ms", "",
             "", "50 ms", added < 0.05, seconds=added)
     )  # fmt: skip
     part, whole = (in_own_process(__file__, "missing", data, str(s)) for s in (0.25, 1.0))

@@ -10,15 +10,15 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 @pytest.fixture
 def encoded(monkeypatch):
-    """How many entities were encoded, at each time."""
-    from pathe import vectors  # after the environment is set
+    """The number of entities that were encoded, each time."""
+    from pathe.model import vectors
 
     counts: list[int] = []
     real = vectors.encode
 
-    def spy(model, describe, entities, **more):
+    def spy(model, featurizer, entities, **more):
         counts.append(len(entities))
-        return real(model, describe, entities, **more)
+        return real(model, featurizer, entities, **more)
 
     monkeypatch.setattr(vectors, "encode", spy)
     return counts

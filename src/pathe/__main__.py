@@ -1,5 +1,5 @@
-"""`python -m pathe` is the command `pathe`."""
+"""Runs the `pathe` command: `python -m pathe`."""
 
-from pathe.cli import main
+from pathe.cli.main import main
 
 main()

@@ -1,0 +1,159 @@
+"""Commands about a graph: analyze, paths, convert."""
+# ruff: noqa: RUF009  (`option` returns a dataclass field)
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.text import Text
+
+from pathe.cli.options import Data, Files, Json, Seed, grouped, option
+from pathe.cli.output import err, print_json, print_parts, print_result, tell
+from pathe.core.errors import PatheError
+from pathe.reports import plots
+from pathe.reports import tables as show
+
+if TYPE_CHECKING:
+    from pathe.core.types import Fact
+    from pathe.data.knowledge_graph import KnowledgeGraph
+
+
+@grouped
+def analyze(
+    data: Data,
+    files: Files,
+    as_json: Json = False,
+    plot: Annotated[
+        Path | None, typer.Option(help="Also draw a plot, e.g. to [cyan]graph.png[/].")
+    ] = None,
+    seed: Seed = 0,
+) -> None:
+    """Describe a graph and say how well the method suits it.
+
+    Shows counts, degrees, relations, how well relational contexts distinguish entities, leakage
+    between splits, dead ends and the reach of walks.
+
+    Example: [cyan]pathe analyze umls --plot graph.png[/]
+    """
+    if plot:
+        plots.check_picture(plot)
+    kg = files.read(data)
+    from pathe.graph.analysis import analyze as analyze_graph
+
+    with err.status("analysing ..."):
+        result = analyze_graph(kg, seed=seed)
+    if plot:
+        plots.plot_analysis(result, plot)
+        tell(f"drawn to {plot}")
+    print_result(result, show.analysis(result), as_json)
+
+
+@dataclass(frozen=True)
+class PathOptions:
+    """Which paths to sample."""
+
+    entity: list[str] | None = option(
+        None, "An entity; repeatable. Default: three random entities."
+    )
+    n: int = option(5, "Paths per entity.", "-n", "--n-paths", min=1, max=1_000_000)
+    max_hops: int = option(5, "Longest walk, in edges.", min=1, max=1000)
+    form: Literal["joined", "single"] = option(
+        "single",
+        "[cyan]joined[/]: an incoming and an outgoing walk meet at the entity; [cyan]single[/]: "
+        "one walk in either direction.",
+    )
+    unique: bool = option(False, "Mine a store of unique paths, as in the paper.", "--unique")
+
+
+@grouped
+def paths(
+    data: Data, files: Files, options: PathOptions, as_json: Json = False, seed: Seed = 0
+) -> None:
+    """Show random paths through entities, as a model with default settings reads them.
+
+    Example: [cyan]pathe paths umls --entity virus -n 3[/]
+    """
+    found = _sample(files.read(data), options, seed)
+    if as_json:
+        print_json(found)
+        return
+    for name, rows in found.items():
+        title = Text(show.plain(name), style="bold")
+        print_parts([title, *(show.path(name, steps) for steps in rows)], soft_wrap=True)
+
+
+def _sample(kg: KnowledgeGraph, options: PathOptions, seed: int) -> dict[str, list[list[Fact]]]:
+    """Returns each entity's paths as lists of named triples."""
+    import torch
+
+    from pathe.core.randomness import keyed
+    from pathe.graph.paths import mine_paths, path_steps, sample_paths
+    from pathe.graph.prepared import prepare
+
+    n, max_hops, form = options.n, options.max_hops, options.form
+    if options.entity:
+        ids = torch.tensor([kg.entities.id(name) for name in options.entity])
+    else:
+        ids = keyed(seed, torch.arange(kg.n_entities)).argsort()[:3]
+    graph = prepare(kg).graph
+    if options.unique:
+        store = mine_paths(graph, n, max_hops, seed=seed, form=form, entities_E=ids)
+        batch = store.draw(torch.arange(len(ids)), n, seed=seed)
+    else:
+        batch = sample_paths(graph, ids, n, max_hops, seed=seed, form=form)
+    found: dict[str, list[list[Fact]]] = {}
+    for u, entity in enumerate(ids.tolist()):
+        rows = found[kg.entities[entity]] = []
+        for k in range(n):
+            steps = path_steps(batch, u, k)
+            path = [(kg.entities[h], kg.relations[r], kg.entities[t]) for h, r, t in steps]
+            # Drawing more paths than a store has repeats them.
+            if not options.unique or path not in rows:
+                rows.append(path)
+    return found
+
+
+@grouped
+def convert(
+    data: Data,
+    target: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER",
+            help="A new folder for the files; or a new file, for triples without splits.",
+        ),
+    ],
+    files: Files,
+    suffix: Annotated[
+        str | None,
+        typer.Option(
+            help="File format, e.g. [cyan].txt.gz[/], [cyan].csv[/], [cyan].parquet[/]. "
+            "Default: .txt."
+        ),
+    ] = None,
+) -> None:
+    """Write a graph as train/valid/test files, to keep a split or to change the format.
+
+    A GraIL pair is written as a pair, with the inference graph in FOLDER_ind.
+
+    Example: [cyan]pathe convert facts.csv facts --split 0.8,0.1,0.1 --suffix .parquet[/]
+    """
+    from pathe.data.columns import check_target
+
+    ending = check_target(target, suffix)
+    kg = files.read(data)
+    if ending:
+        graphs = kg.save(target, ending)
+    elif kg.inference is not None or len(kg.valid) or len(kg.test):
+        raise PatheError(f"{target}: this data has several parts. Name a folder for its files.")
+    else:
+        from pathe.data.triples import write_triples
+
+        write_triples(target, kg.train, kg.entities, kg.relations)
+        graphs = {target: kg}
+    for path, graph in graphs.items():
+        found = ", ".join(f"{split} {len(t):,}" for split, t in graph.splits.items() if len(t))
+        tell(f"wrote {path}: {found} triples\nfingerprint {graph.fingerprint()}")

@@ -1,0 +1,93 @@
+"""The `pathe` command: all subcommands in one app, and errors without tracebacks."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import sys
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from pathe.cli.graph import analyze, convert, paths
+from pathe.cli.lab import reproduce, tune
+from pathe.cli.model import config, evaluate, train
+from pathe.cli.output import err, out, prepare_output
+from pathe.cli.use import embed, missing, predict, pull, push, rules, schema, similar
+from pathe.core.errors import Interrupted, PatheError
+
+app = typer.Typer(
+    name="pathe",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from pathe import __version__
+
+        out.print(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version."),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks (any command).")] = False,
+) -> None:
+    """Knowledge-graph embeddings without an entity table.
+
+    Start with [cyan]pathe analyze DATA[/] to see whether the method suits your graph. Then train a
+    model with [cyan]pathe train DATA[/], check it with [cyan]pathe evaluate[/] and query it with
+    [cyan]pathe predict[/].
+
+    Example: [cyan]pathe train umls[/]
+    """
+
+
+PANELS = {
+    "A graph": (analyze, paths, convert),
+    "A model": (train, evaluate, config, push, pull),
+    "Using a model": (predict, similar, rules, missing, embed, schema),
+    "Research": (reproduce, tune),
+}
+for panel, commands in PANELS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+
+
+def main() -> None:
+    """Runs a command; errors that the user can fix exit with code 2 and no traceback."""
+    prepare_output()
+    gc.set_threshold(200_000)  # imports create a million objects that stay: scan them rarely
+    atexit.register(gc.freeze)  # and not at exit
+    args = [a for a in sys.argv[1:] if a != "--debug"]
+    if len(args) < len(sys.argv) - 1:
+        app(args)
+        return
+    try:
+        app(args)
+    except Interrupted as stopped:
+        err.print(escape(str(stopped)), soft_wrap=True)
+        raise SystemExit(130) from None
+    except (PatheError, OSError) as error:
+        _fail(str(error))
+    except MemoryError:
+        _fail("out of memory")
+    except RuntimeError as error:
+        if "allocate" not in str(error):  # how torch says it
+            raise
+        _fail("out of memory: request less at once, e.g. smaller batches")
+
+
+def _fail(text: str) -> None:
+    err.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
+    raise SystemExit(2)

@@ -1,0 +1,155 @@
+"""Commands that make and evaluate a model: train, evaluate, config."""
+# ruff: noqa: RUF009  (`option` returns a dataclass field)
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+from rich.markup import escape
+
+from pathe.cli.options import Data, EvaluatedModel, Files, Json, grouped, option, read_settings
+from pathe.cli.output import err, print_json, print_parts, print_result, progress_bar, tell
+from pathe.core.errors import PatheError
+from pathe.reports import tables as show
+
+if TYPE_CHECKING:
+    from pathe.core.config import Config
+
+
+Task = Literal["link", "relation", "multi"]
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What to train and where."""
+
+    task: Task | None = option(
+        None,
+        "[cyan]link[/]: predict entities; [cyan]relation[/]: predict relations; [cyan]multi[/]: "
+        "both. Default: the preset's, or link.",
+    )
+    preset: str | None = option(
+        None,
+        "Settings to start from: a preset that [cyan]pathe config[/] lists, or a .yaml. Default: "
+        "settings that suit the graph and this machine.",
+    )
+    set_: list[str] | None = option(
+        None, "Change a setting; repeatable.", "--set", metavar="KEY=VALUE"
+    )
+    out_: Path | None = option(
+        None, "The run's folder. Default: runs/DATA-TASK.", "--out", metavar="RUN"
+    )
+    resume: bool = option(False, "Continue the run in --out where it stopped.", "--resume")
+
+    def overrides(self) -> dict[str, Any]:
+        """Returns the settings given on the command line."""
+        return read_settings(self.set_) | ({"task": self.task} if self.task else {})
+
+    def base(self) -> Config | None:
+        """Returns the settings to start from; None to choose them for the graph."""
+        if self.resume and self.out_ is None:
+            raise PatheError("--resume needs the run's folder: --out RUN.")
+        if self.resume and self.preset is not None:
+            raise PatheError("--resume uses the run's own settings: leave --preset out.")
+        from pathe.core.config import read_preset
+
+        base = read_preset(self.preset, tell) if self.preset else None
+        leader = os.environ.get("PATHE_RUN")  # set in data-parallel worker processes
+        if run := Path(leader) if leader else self.out_ if self.resume else None:
+            from pathe.training.run import resumed_config
+
+            base = resumed_config(run)
+        return base
+
+
+@grouped
+def train(data: Data, files: Files, options: TrainOptions, as_json: Json = False) -> None:
+    """Train a model with early stopping, export it and evaluate it.
+
+    Settings are chosen to suit the graph and this machine; bridges are enabled if they fit a
+    20-minute budget. [cyan]--set[/] and [cyan]--preset[/] change them. The run's folder holds
+    settings, metrics, checkpoints, the model, [cyan]result.json[/] and [cyan]report.png[/].
+    Ctrl-C saves; [cyan]--resume --out RUN[/] continues exactly there.
+
+    Example: [cyan]pathe train umls --preset tiny --set dim=64[/]
+    """
+    from pathe.core.config import configure
+
+    overrides, base = options.overrides(), options.base()
+    config = configure(base, overrides, "--set")
+    kg = files.read(data)
+    with err.status("starting ..."):
+        from pathe.graph.prepared import prepare
+        from pathe.training import run as runs
+        from pathe.training.defaults import recommend
+
+        prepared, chosen = prepare(kg), ""
+        if base is None:
+            config, chosen = recommend(prepared, overrides)
+    if chosen:
+        tell(f"settings for this graph: {chosen}")
+    usual = Path("runs") / f"{kg.name.replace(':', '-')}-{config.task}"
+    folder = options.out_ or runs.free_folder(usual)
+    tell(f"run folder: {folder}")
+    result = runs.train(prepared, config, folder, resume=options.resume, say=tell)
+    if result:  # empty in worker processes: the first process reports
+        print_result(result, show.result(result), as_json)
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What to evaluate, and how."""
+
+    split: Literal["train", "valid", "test"] = option("test", "The split to evaluate on.")
+    protocol: str = option(
+        "full", "[cyan]full[/]: rank among all entities; [cyan]sampled:N[/]: among N random ones."
+    )
+    test_set: Literal["seen", "unseen", "all"] = option(
+        "seen",
+        "[cyan]seen[/]: triples whose entities both occur in train (as in the paper); "
+        "[cyan]unseen[/]: the others; [cyan]all[/].",
+    )
+    task: Task | None = option(None, "For a multi-task model: evaluate only this task.")
+    n_paths: int | None = option(None, "Paths per entity. Default: the model's.", min=1)
+    seed: int | None = option(None, "Seed of paths and samples. Default: the run's.")
+
+
+@grouped
+def evaluate(source: EvaluatedModel, options: EvaluateOptions, as_json: Json = False) -> None:
+    """Evaluate a model; unseen entities are allowed.
+
+    Entities are described by the data's train split. Known triples of all splits are filtered.
+
+    Example: [cyan]pathe evaluate models/umls --data umls --test-set all[/]
+    """
+    artifact, kg, device = source.load()
+    from pathe.evaluation.ranking import evaluate as evaluate_model
+
+    with progress_bar("ranking") as progress:
+        result = evaluate_model(artifact, kg, **vars(options), device=device, progress=progress)
+    result |= {"data": kg.name, "fingerprint": kg.fingerprint()}
+    print_result(result, show.result(result), as_json)
+
+
+def config(
+    preset: Annotated[
+        str | None, typer.Argument(metavar="PRESET", help="A preset to show.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show a preset; or all settings, their defaults and the names of the presets.
+
+    Example: [cyan]pathe config paper-fb15k237-link[/]
+    """
+    from pathe.core.config import Config, preset_names, preset_text, read_preset
+
+    if as_json:
+        print_json(read_preset(preset).as_dict() if preset else Config().as_dict())
+    elif preset:
+        print_parts([escape(preset_text(preset)).rstrip("\n")], soft_wrap=True)
+    else:
+        print_parts(show.settings(preset_names()))

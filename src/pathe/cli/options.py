@@ -1,0 +1,251 @@
+"""Options that several commands share, alone and in groups."""
+# ruff: noqa: RUF009  (`option` returns a dataclass field)
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import typer
+from rich.markup import escape
+
+from pathe.cli.output import err, tell
+from pathe.core.errors import DataError
+
+if TYPE_CHECKING:
+    import torch
+
+    from pathe.data.columns import ReadReport
+    from pathe.data.knowledge_graph import KnowledgeGraph
+    from pathe.data.schema import Unknown
+    from pathe.model.artifact import Artifact
+    from pathe.predict.predictor import Predictor
+
+T = TypeVar("T")
+FILES = "How to read the files"
+DATA_HELP = (
+    "A file (.tsv .csv .txt .parquet .nt .nq .ttl .rdf, plain or .gz .zst .xz .bz2), a folder with "
+    "train/valid/test files, a GraIL or OpenKE folder, or a data set's name such as [cyan]umls[/] "
+    "or [cyan]fb15k237[/]."
+)
+Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
+DataOption = Annotated[
+    str, typer.Option("--data", metavar="DATA", help="Same kinds of data as for train.")
+]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run folder or a model folder.")]
+Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
+Seed = Annotated[int, typer.Option(help="Random seed.")]
+
+
+def option(default: T, help: str, *names: str, **more: Any) -> T:
+    """Declares a field of an option group: its default, its help text and its names."""
+    declared = typer.Option(default, *names, help=help, **more)
+    return field(default=default, metadata={"option": declared})
+
+
+def _file_option(default: T, help: str, *names: str) -> T:
+    return option(default, help, *names, rich_help_panel=FILES)
+
+
+_CUT_HELP = "Split one file into train,valid,test, e.g. [cyan]0.8,0.1,0.1[/]."
+
+
+@dataclass(frozen=True)
+class Files:
+    """Options that say how to read DATA."""
+
+    cut: str | None = _file_option(None, _CUT_HELP, "--split", "--cut")
+    cut_seed: int = _file_option(0, "Seed of that split.")
+    allow_unseen: bool = _file_option(
+        False, "When splitting, allow entities that only valid or test has.", "--allow-unseen"
+    )
+    columns: str | None = _file_option(
+        None,
+        "Which columns are head,relation,tail: numbers from 1 or header names, e.g. "
+        "[cyan]1,3,2[/] or [cyan]subject,predicate,object[/].",
+    )
+    header: bool | None = _file_option(
+        None,
+        "Whether the first line is a header. Default: only if it says head, relation, tail or "
+        "similar.",
+        "--header/--no-header",
+    )
+    delimiter: str | None = _file_option(None, "Column separator. Default: tab; comma for .csv.")
+    on_error: Literal["raise", "skip"] = _file_option(
+        "raise", "Stop at a bad line, or skip and count it."
+    )
+
+    def read(
+        self, data: str, model: Artifact | None = None, *, every_relation: bool = False
+    ) -> KnowledgeGraph:
+        """Reads DATA and reports on stderr; maps relations to the model's if one is given."""
+        if self.allow_unseen and self.cut is None:
+            raise DataError("--allow-unseen is for splitting one file: add --split 0.8,0.1,0.1.")
+        shares = "fractions, train,valid,test, such as 0.8,0.1,0.1"
+        fractions = _three(self.cut, "--split", shares, float)
+        wanted = _three(self.columns or None, "--columns", "values, head,relation,tail", str.strip)
+        from pathe.data.columns import ReadOptions, check_fractions, existing_path
+
+        if fractions is not None:
+            check_fractions(fractions)
+        existing_path(data)  # report what is plainly wrong before the slow imports
+        from pathe.data.knowledge_graph import KnowledgeGraph
+
+        with err.status(f"reading {escape(data)} ..."):
+            kg = KnowledgeGraph.read(
+                data,
+                split=fractions,
+                seed=self.cut_seed,
+                allow_unseen=self.allow_unseen,
+                every_relation=every_relation or model is not None,
+                options=ReadOptions(wanted, self.header, self.delimiter, self.on_error),
+            )
+            if model is not None:
+                from pathe.data.schema import align
+
+                unknown: Unknown = "drop" if self.on_error == "skip" else "raise"
+                kg = align(kg, model.relations, self.relation_names, unknown)
+        _report(kg.report)
+        if kg.inference is not None:
+            _report(kg.inference.report, "inference graph: ")
+        _warn_of_empty_splits(kg, fractions or ())
+        return kg
+
+    @property
+    def relation_names(self) -> dict[str, str]:
+        """The model's name for each relation that the graph calls differently."""
+        return {}
+
+
+@dataclass(frozen=True)
+class ModelFiles(Files):
+    """Options that say how to read DATA for a model."""
+
+    relation_map: Path | None = _file_option(
+        None,
+        "For relations that the graph calls differently: a .tsv or .csv of the graph's name and "
+        "the model's, with [cyan]^[/] before the latter if it points the other way.",
+    )
+
+    @property
+    def relation_names(self) -> dict[str, str]:
+        """The model's name for each relation in the relation map."""
+        from pathe.data.schema import read_relation_map
+
+        return read_relation_map(self.relation_map) if self.relation_map else {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOnData(ModelFiles):
+    """A model, the data to use it on and the device to run on."""
+
+    model: Model
+    data: DataOption
+    device: str = option(
+        "auto", "[cyan]auto[/] (a GPU if there is one), [cyan]cpu[/] or [cyan]gpu[/]."
+    )
+
+    def load(self) -> tuple[Artifact, KnowledgeGraph, torch.device]:
+        """Loads the model, reads the data in its relations and picks the device."""
+        from pathe.core.hardware import pick_device
+        from pathe.model.artifact import load_model
+
+        artifact = load_model(self.model)
+        return artifact, self.read(self.data, artifact), pick_device(self.device)
+
+    def predictor(self) -> Predictor:
+        """Returns a predictor for the model on the data; encodes nothing yet."""
+        artifact, kg, device = self.load()
+        from pathe.predict.predictor import Predictor
+
+        p = Predictor(artifact, kg, device=device)
+        p.relation_map = self.relation_names  # for queries in the graph's own names
+        return p
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatedModel(ModelOnData):
+    """A model on data where only --cut splits a file: --split names the split to evaluate."""
+
+    cut: str | None = _file_option(None, _CUT_HELP, "--cut")
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Expands each parameter that is an option group into the group's fields.
+
+    A group is a frozen dataclass of fields declared by `option` or by `Annotated[...]`. Typer sees
+    them as options of the command; the command receives an instance of the group.
+    """
+    hints = typing.get_type_hints(command, include_extras=True)
+    groups: dict[str, type] = {}
+    shown: list[inspect.Parameter] = []
+    for name, own in inspect.signature(command).parameters.items():
+        if not is_dataclass(hints[name]):
+            shown.append(own.replace(annotation=hints[name]))
+            continue
+        groups[name] = hints[name]
+        types = typing.get_type_hints(groups[name], include_extras=True)
+        for f in fields(groups[name]):
+            default = own.empty if f.default is MISSING else f.metadata.get("option", f.default)
+            shown.append(own.replace(name=f.name, default=default, annotation=types[f.name]))
+
+    @functools.wraps(command)
+    def wrapper(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{f.name: given.pop(f.name) for f in fields(group)})
+        command(**given)
+
+    shown = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in shown]
+    wrapper.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in shown} | {"return": None}
+    return wrapper
+
+
+def read_settings(assignments: list[str] | None) -> dict[str, Any]:
+    """Reads the words of --set, and tells the user about settings that were renamed."""
+    from pathe.core.config import read_overrides
+
+    return read_overrides(assignments or [], tell)
+
+
+def _three(
+    text: str | None, name: str, meaning: str, read: Callable[[str], T]
+) -> tuple[T, T, T] | None:
+    """Reads three values separated by commas; None if the option isn't given."""
+    if text is None:
+        return None
+    try:
+        first, second, third = map(read, text.split(","))
+    except ValueError:
+        raise DataError(f"{name} takes three {meaning}; got {text!r}.") from None
+    return first, second, third
+
+
+def _warn_of_empty_splits(kg: KnowledgeGraph, fractions: Iterable[float]) -> None:
+    sizes = {split: len(triples) for split, triples in kg.splits.items()}
+    empty = [s for s, f in zip(sizes, fractions, strict=False) if f and not sizes[s]]
+    if empty:
+        found = ", ".join(f"{split} {n:,}" for split, n in sizes.items())
+        err.print(
+            f"[yellow]warning:[/] the split left {' and '.join(empty)} empty ({found} triples)."
+            " Use larger fractions, or add --allow-unseen to allow entities that train lacks.",
+            soft_wrap=True,
+        )
+
+
+def _report(report: ReadReport, whose: str = "") -> None:
+    """Prints on stderr what the reader removed or skipped."""
+    counts = (
+        (report.duplicates, "duplicate triple", "removed"),
+        (report.literals, "triple", "with a literal left out"),
+        (report.skipped, "bad line", f"skipped; the first: {report.first_skipped}"),
+        (report.unknown_relations, "triple", "with an unknown relation dropped"),
+    )
+    lines = [f"{n:,} {what}{'s' * (n > 1)} {done}" for n, what, done in counts if n]
+    for line in [*lines, *report.notes]:
+        err.print(f"{whose}{line}", style="dim", markup=False, soft_wrap=True)

@@ -1,0 +1,101 @@
+"""Output to the terminal: text and JSON on stdout, progress and messages on stderr."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, RenderableType
+
+if TYPE_CHECKING:
+    from pathe.core.types import Progress
+    from pathe.data.row_files import Columns, Write
+
+
+class _Console(Console):
+    """Rich's console, except that callers handle a closed pipe."""
+
+    def on_broken_pipe(self) -> None:
+        raise
+
+
+out = _Console(highlight=False, emoji=False)
+err = _Console(highlight=False, emoji=False, stderr=True)
+PIPED_WIDTH = 1000  # for files and pipes: no table or sentence is wider
+
+
+def prepare_output() -> None:
+    """Escapes characters that a stream can't encode; doesn't wrap piped output."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    err.file = sys.stderr  # as it is now: loading PyKEEN replaces sys.stderr
+    for console in (out, err):
+        if not console.is_terminal and "COLUMNS" not in os.environ:
+            console.width = PIPED_WIDTH
+
+
+def print_parts(parts: Iterable[RenderableType], soft_wrap: bool = False) -> None:
+    """Prints tables and text on stdout."""
+    with _piped():
+        for part in parts:
+            out.print(part, soft_wrap=soft_wrap)
+
+
+def print_json(value: Any) -> None:
+    """Prints a value as JSON on stdout."""
+    with _piped():
+        sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def print_result(value: Any, parts: Iterable[RenderableType], as_json: bool) -> None:
+    """Prints a value as JSON, or the tables and text that show it."""
+    if as_json:
+        print_json(value)
+    else:
+        print_parts(parts)
+
+
+@contextmanager
+def rows_out(path: Path | None, columns: Columns, as_json: bool) -> Iterator[Write]:
+    """Yields a function that writes rows to a file, or to stdout as JSON lines or TSV."""
+    from pathe.data.row_files import row_writer, text_writer
+
+    if path is not None:
+        with row_writer(path, columns) as write:
+            yield write
+        return
+    with _piped():
+        yield text_writer(sys.stdout, ".jsonl" if as_json else ".tsv", columns)
+
+
+def tell(text: str) -> None:
+    """Prints a line on stderr as it is, without markup."""
+    err.print(text, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Progress]:
+    """Shows a progress bar on stderr; yields a function of (done, total) that moves it."""
+    from rich.progress import Progress as Bar
+
+    with Bar(console=err, transient=True, disable=not err.is_terminal) as bar:
+        job = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(job, completed=done, total=total)
+
+
+@contextmanager
+def _piped() -> Iterator[None]:
+    """Exits quietly if the reader of our output closes the pipe, as `head` does."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None

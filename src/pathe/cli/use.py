@@ -1,0 +1,326 @@
+"""Commands that use a model: predict, similar, rules, missing, embed, schema, push, pull."""
+# ruff: noqa: RUF009  (`option` returns a dataclass field)
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pathe.cli.options import DataOption, Json, Model, ModelFiles, ModelOnData, grouped, option
+from pathe.cli.output import err, print_parts, print_result, progress_bar, rows_out, tell
+from pathe.core.errors import PatheError, UnknownNameError
+from pathe.core.types import PARTS, fill, open_part
+from pathe.reports import tables as show
+from pathe.reports.plots import check_picture
+
+if TYPE_CHECKING:
+    from pathe.core.types import Query
+    from pathe.predict.predictor import Predictor
+    from pathe.predict.results import Answer
+
+K = Annotated[int, typer.Option("-k", min=1, help="How many to show.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", help="Write rows to a [cyan].parquet[/], [cyan].jsonl[/], .tsv or .csv file."
+    ),
+]
+OnlyRelations = Annotated[list[str] | None, typer.Option(help="Only this relation; repeatable.")]
+Repository = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The hub repository.")]
+ANSWER_ROW = {
+    "head": str, "relation": str, "tail": str, "asked": str,
+    "rank": int, "score": float, "probability": float, "known": bool,
+}  # fmt: skip
+MISSING_ROW = {
+    "rank": int, "head": str, "relation": str, "tail": str, "score": float, "plausibility": float,
+}  # fmt: skip
+EVIDENCE = ("paths", "bridges", "bridged", "alone")
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """One query, one triple or a file of queries, and what to show of the answers."""
+
+    head: str | None = option(None, "The head entity.")
+    relation: str | None = option(None, "The relation.")
+    tail: str | None = option(None, "The tail entity.")
+    queries: Path | None = option(
+        None,
+        "Many queries: a .tsv or .csv of head, relation, tail with [cyan]?[/] for the part to "
+        "predict.",
+    )
+    k: K = 10
+    known: bool = option(False, "Also show answers that the data already contains.", "--known")
+    explain: bool = option(False, "Show the paths behind each answer.", "--explain")
+    plot: Path | None = option(
+        None, "Draw the paths behind the best answer, e.g. to [cyan]why.svg[/]."
+    )
+    out: Out = None
+    as_json: Json = False
+
+    @property
+    def given(self) -> Query:
+        """The query; no part of it is None if a triple is to be scored."""
+        return self.head, self.relation, self.tail
+
+
+@grouped
+def predict(source: ModelOnData, options: PredictOptions) -> None:
+    """Answer a query: give two of --head, --relation and --tail; the third is predicted.
+
+    With all three, the triple is scored. [cyan]--queries FILE[/] answers many queries.
+    Probabilities assume that one of the ranked candidates is correct; they are calibrated on
+    validation triples.
+
+    Example: [cyan]pathe predict models/umls --data umls --head virus --relation causes[/]
+    """
+    if options.queries is not None:
+        if any(options.given) or options.explain or options.plot:
+            others = "--head, --relation, --tail, --explain and --plot"
+            raise PatheError(f"--queries is for many queries: leave {others} out.")
+        _answer_file(source, options.queries, options)
+    elif options.given.count(None) > 1:
+        raise PatheError(
+            "Give two of --head, --relation and --tail to predict the third, all three to score "
+            "a triple, or --queries FILE."
+        )
+    elif options.out:
+        raise PatheError("--out is for --queries FILE; use --json here.")
+    else:
+        _answer_one(source, options)
+
+
+def _answer_one(source: ModelOnData, options: PredictOptions) -> None:
+    """Answers a query or scores a triple; explains and draws it if asked to."""
+    given, plot, filter_known = options.given, options.plot, not options.known
+    if plot:
+        check_picture(plot)
+    p = source.predictor()
+    part = open_part(given) if None in given else None
+    with err.status("encoding entities ..."):
+        found = next(p.answer([given], options.k, filter_known=filter_known)) if part else []
+        facts = [fill(given, a.name) for a in found] if part else [fill(given, "")]
+        scored = [] if part else p.score(facts)
+        explained = facts if options.explain else facts[:1] if plot else []
+        reasons = [p.explain(*fact, part) for fact in explained]
+    if plot and reasons:
+        from pathe.reports.evidence_plot import plot_evidence
+
+        plot_evidence(reasons[0], plot)
+        tell(f"drawn to {plot}")
+    reasons = reasons if options.explain else []
+    rows: list[dict[str, Any]] = [dict(vars(row)) for row in found or scored]
+    for row, reason in zip(rows, reasons, strict=False):
+        evidence = reason.as_dict()
+        row.update({key: evidence[key] for key in EVIDENCE})
+    if part:
+        n_known = len(p.known_answers(given)) if filter_known else 0
+        print_result(rows, show.answers(given, found, reasons, n_known), options.as_json)
+    else:
+        print_result(rows[0], show.judged(scored[0], reasons), options.as_json)
+
+
+def _answer_file(source: ModelOnData, path: Path, options: PredictOptions) -> None:
+    """Writes the answers to a file of queries, to a file or to stdout."""
+    from pathe.data.row_files import ROW_FORMATS, check_file, read_queries
+
+    if options.out:
+        check_file(options.out, ROW_FORMATS)
+    read = read_queries(path)
+    p = source.predictor()
+    queries = _with_known_names(p, read, path, source.on_error == "skip")
+    with (
+        rows_out(options.out, ANSWER_ROW, options.as_json) as write,
+        progress_bar("answering") as progress,
+    ):
+        found = p.answer(queries, options.k, filter_known=not options.known)
+        for n, (query, best) in enumerate(zip(queries, found, strict=True), 1):
+            write([_answer_row(query, answer) for answer in best])
+            if n % 100 == 0 or n == len(queries):
+                progress(n, len(queries))
+    if options.out:
+        tell(f"wrote {options.out}: answers to {len(queries):,} queries")
+
+
+def _with_known_names(
+    p: Predictor, read: list[tuple[int, Query]], path: Path, skip: bool
+) -> list[Query]:
+    """Returns the queries whose names are known; others are skipped, or an error with the line."""
+    known = []
+    for number, query in read:
+        try:
+            p.check_names(query)
+            known.append(query)
+        except UnknownNameError as error:
+            if not skip:
+                raise UnknownNameError(f"{path}, line {number}: {error}") from None
+    if n_skipped := len(read) - len(known):
+        word = "query" if n_skipped == 1 else "queries"
+        tell(f"{n_skipped:,} {word} with unknown names skipped")
+    return known
+
+
+def _answer_row(query: Query, answer: Answer) -> dict[str, Any]:
+    """Returns the whole triple, which part of it was predicted, and the answer's figures."""
+    rest = {key: value for key, value in vars(answer).items() if key != "name"}
+    names = dict(zip(PARTS, fill(query, answer.name), strict=True))
+    return names | {"asked": open_part(query)} | rest
+
+
+@grouped
+def similar(
+    source: ModelOnData,
+    entity: Annotated[str, typer.Option(help="The entity to start from.")],
+    k: K = 10,
+    as_json: Json = False,
+) -> None:
+    """Find the entities nearest to another one, by the cosine of their vectors.
+
+    Example: [cyan]pathe similar models/umls --data umls --entity virus[/]
+    """
+    p = source.predictor()
+    with err.status("encoding entities ..."):
+        found = p.similar(entity, k)
+    print_result([vars(row) for row in found], show.neighbours(entity, found), as_json)
+
+
+@grouped
+def rules(
+    source: ModelOnData,
+    relation: OnlyRelations = None,
+    k: K = 5,
+    facts: Annotated[
+        int, typer.Option(min=1, help="Triples per relation to hold out and explain.")
+    ] = 32,
+    as_json: Json = False,
+) -> None:
+    """List, for each relation, the paths between two entities that the model trusts most.
+
+    Some triples of the relation are held out and scored; trust is a path's share of what all paths
+    add to these scores. Counted in the graph: the pairs that a path connects, those of them that
+    have the relation (support), and their share (confidence). Needs a model trained with
+    [cyan]bridge=paths[/].
+
+    Example: [cyan]pathe rules models/umls --data umls --relation isa[/]
+    """
+    p = source.predictor()
+    found = []
+    with err.status("explaining triples ...") as status:
+        for rule in p.rules(relation, k, facts=facts):
+            status.update(f"explaining triples of {rule.relation} ...")
+            found.append(rule)
+    print_result([vars(rule) for rule in found], show.rules(found), as_json)
+
+
+@grouped
+def missing(
+    source: ModelOnData,
+    k: K = 100,
+    relation: OnlyRelations = None,
+    out: Out = None,
+    as_json: Json = False,
+) -> None:
+    """List the most plausible triples that the graph lacks, best first.
+
+    Every head that a relation has in the graph is scored with every tail that it has, in chunks;
+    for an entity without triples of a relation, use [cyan]pathe predict[/]. Plausibility is the
+    geometric mean of two probabilities: of the tail given head and relation, and of the head given
+    relation and tail.
+
+    Example: [cyan]pathe missing models/umls --data umls -k 20[/]
+    """
+    from pathe.data.row_files import ROW_FORMATS, check_file
+
+    if out:
+        check_file(out, ROW_FORMATS)
+    p = source.predictor()
+    with progress_bar("scoring") as progress:
+        found = list(p.missing(k, relations=relation, progress=progress))
+    rows = [vars(row) for row in found]
+    if out or as_json:
+        with rows_out(out, MISSING_ROW, as_json) as write:
+            write(rows)
+        if out:
+            tell(f"wrote {out}: {len(rows):,} triples")
+    else:
+        print_parts(show.missing(found))
+
+
+@grouped
+def embed(
+    source: ModelOnData,
+    out: Annotated[
+        Path,
+        typer.Option(
+            help="[cyan].parquet[/] (entity, vector), [cyan].npy[/] (names in a .names.txt beside "
+            "it), [cyan].tsv[/], or [cyan].vec[/] (word2vec's text format; spaces in names become "
+            "_)."
+        ),
+    ],
+) -> None:
+    """Write a vector for every entity of a graph, seen in training or not.
+
+    Example: [cyan]pathe embed models/umls --data umls --out vectors.parquet[/]
+    """
+    from pathe.data.row_files import VECTOR_FORMATS, check_file, write_vectors
+
+    check_file(out, VECTOR_FORMATS)
+    p = source.predictor()
+    with progress_bar("encoding entities") as progress:
+        p.warm(progress)
+    vectors = p.embed()
+    names = list(p.entity_names.vocabulary)
+    for path in write_vectors(out, names, vectors):
+        tell(f"wrote {path}: {len(vectors):,} entities, {vectors.shape[1]} numbers each")
+
+
+@grouped
+def schema(model: Model, data: DataOption, files: ModelFiles, as_json: Json = False) -> None:
+    """Report how much of a graph's schema a model knows: which relations, how many triples.
+
+    Example: [cyan]pathe schema models/umls --data facts.tsv[/]
+    """
+    from pathe.data.schema import coverage
+    from pathe.model.artifact import load_model
+
+    artifact, names = load_model(model), files.relation_names or None
+    kg = files.read(data, every_relation=True)
+    found = coverage(kg, artifact.relations, names)
+    print_result(found.as_dict(), show.coverage(kg.name, found), as_json)
+
+
+def push(
+    model: Model,
+    repository: Repository,
+    private: Annotated[
+        bool, typer.Option("--private", help="Make a new repository private.")
+    ] = False,
+) -> None:
+    """Upload a model folder to a hub repository (needs [cyan]pathe\\[hub][/]).
+
+    Example: [cyan]pathe push runs/umls-link me/umls-link --private[/]
+    """
+    from pathe.model.hub import push_model
+
+    tell(f"pushed to {push_model(model, repository, private=private)}")
+
+
+def pull(
+    repository: Repository,
+    folder: Annotated[
+        Path | None, typer.Argument(help="A new folder for the model. Default: NAME.")
+    ] = None,
+    revision: Annotated[
+        str | None, typer.Option(help="A branch, tag or commit. Default: the latest.")
+    ] = None,
+) -> None:
+    """Download a model from a hub repository and check it.
+
+    Example: [cyan]pathe pull me/umls-link[/]
+    """
+    from pathe.model.hub import pull_model
+
+    tell(f"pulled to {pull_model(repository, folder, revision=revision)}")

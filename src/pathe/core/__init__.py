@@ -1,0 +1,1 @@
+"""Errors, files, settings, hardware, random numbers and small shared types."""

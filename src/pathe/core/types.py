@@ -1,0 +1,63 @@
+"""Small types that every layer shares: parts of a triple, queries, facts. Imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, Literal
+
+from pathe.core.errors import ConfigError, DataError
+
+Part = Literal["head", "relation", "tail"]
+PARTS: tuple[Part, Part, Part] = ("head", "relation", "tail")
+Side = Literal["head", "tail"]
+SIDES: tuple[Side, Side] = ("tail", "head")
+Query = tuple[str | None, str | None, str | None]  # None marks the part to predict
+Fact = tuple[str, str, str]
+Progress = Callable[[int, int], None]  # (done, total)
+
+
+def open_part(query: Query) -> Part:
+    """Returns the part that a query leaves open."""
+    parts = [part for part, name in zip(PARTS, query, strict=False) if name is None]
+    if len(query) != 3 or len(parts) != 1:
+        raise ConfigError("Give two of head, relation and tail; the third is predicted.")
+    return parts[0]
+
+
+def fill(query: Query, name: str) -> Fact:
+    """Returns the query with an answer filled in."""
+    head, relation, tail = (name if part is None else part for part in query)
+    return head, relation, tail
+
+
+def is_fact(fact: Any) -> bool:
+    """Whether this is three names, none of them empty or undecodable."""
+    return (
+        not isinstance(fact, str)
+        and hasattr(fact, "__len__")
+        and len(fact) == 3
+        and all(isinstance(name, str) and name and is_encodable(name) for name in fact)
+    )
+
+
+def is_encodable(name: str) -> bool:
+    """Whether UTF-8 can encode it: a command line may hold bytes that it can't."""
+    return name.isascii() or not any("\ud800" <= c <= "\udfff" for c in name)
+
+
+def check_fact(fact: Any) -> None:
+    if not is_fact(fact):
+        raise DataError(f"A fact is three names: head, relation and tail; got {fact!r}.")
+
+
+def check_k(k: Any) -> None:
+    if not isinstance(k, int) or k < 1:
+        raise ConfigError(f"k must be a whole number from 1; got {k!r}.")
+
+
+def chunks(items: Iterable[Any], n: int) -> Iterator[list[Any]]:
+    """Yields the items, n at a time."""
+    source = iter(items)
+    while chunk := list(islice(source, n)):
+        yield chunk

@@ -1,0 +1,1 @@
+"""Reads files and data sets into a `KnowledgeGraph`, and writes them."""

@@ -1,0 +1,283 @@
+"""Delimited text -> three Arrow columns: a fast parser, and a slow one that names bad lines."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+
+from pathe.core.errors import DataError
+from pathe.core.types import PARTS
+from pathe.data.columns import (
+    BROKEN,
+    SKIP_HINT,
+    TEXT,
+    ReadOptions,
+    ReadReport,
+    collect,
+    collect_rows,
+    is_utf8,
+    known_header,
+    open_stream,
+    positions,
+    reading,
+    split_suffix,
+)
+
+_BLOCK = 8 << 20  # bytes per block of the fast parser; the slow one reads longer lines
+_OPEN_QUOTE = "a quote is opened here and never closed. Close it, or double quotes inside names."
+_BOM = b"\xef\xbb\xbf"
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_PEEK = 1000  # rows whose column counts are compared for a hint
+_FIELD = 1 << 30  # the longest quoted name, in bytes
+_FEW_ROWS, _CHECKED_ROWS = 20, 10_000  # too few to spot a header by; the most compared
+_END = b"\x1eend\x1e"  # the names in a row that we append to find open quotes
+_WORDS = {"\t": "tab", " ": "space", ",": "comma"}
+
+
+class _Layout(NamedTuple):
+    """How to split a row, and where its three names are; `width` is the number of columns."""
+
+    delimiter: str
+    quoted: bool
+    width: int
+    picks: tuple[int, ...]
+    header: bool
+    note: str = ""
+
+
+def read_text(path: Path, options: ReadOptions, report: ReadReport) -> Any:
+    """Returns a table of the file's triples; falls back to the slow parser on any problem."""
+    with reading(path):
+        layout = _layout(path, options)
+    report.notes += [layout.note] if layout.note else []
+    try:
+        table = collect(_fast_batches(path, layout))
+    except BROKEN:
+        # Only the slow parser can name a bad line, skip it, or read a line longer than a block.
+        table = collect_rows(_slow_rows(path, layout, options, report))
+    if not layout.header and options.header is None and _looks_like_header(table):
+        first = ", ".join(table.column(role)[0].as_py() for role in PARTS)
+        report.notes.append(
+            f"first line of {path} read as a triple: {first}; if it is a header, add --header"
+        )
+    return table
+
+
+def _looks_like_header(table: Any) -> bool:
+    """Whether the first row looks like a header: none of its names recurs in its column."""
+    if table.num_rows < _FEW_ROWS:
+        return False
+    columns = [table.column(role).slice(0, _CHECKED_ROWS) for role in PARTS]
+    return all(pc.sum(pc.equal(column, column[0])).as_py() == 1 for column in columns)
+
+
+def locate_line(path: Path, options: ReadOptions, row: int) -> str:
+    """Returns `, line 7` for a row (from 0) of a file read without skipping."""
+    layout = _layout(path, options)
+    lines = (line for line, _, _ in _records(path, layout.delimiter, layout.quoted))
+    return f", line {next(islice(lines, row + layout.header, None), 0)}"
+
+
+def _fast_batches(path: Path, layout: _Layout) -> Iterator[list[Any]]:
+    """Yields three binary arrays per block; raises ArrowInvalid for anything unusual."""
+    names = [f"f{i}" for i in range(layout.width)]
+    picked = [names[i] for i in layout.picks]
+    quoted, types = layout.quoted, dict.fromkeys(names, pa.large_binary())
+    how = {"quote_char": '"' if quoted else False, "double_quote": quoted}
+    reader = pacsv.open_csv(
+        _Ended(open_stream(path), layout) if quoted else open_stream(path),
+        pacsv.ReadOptions(column_names=names, block_size=_BLOCK),
+        pacsv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=quoted, **how),
+        pacsv.ConvertOptions(include_columns=picked, column_types=types, check_utf8=False),
+    )
+    start, held = int(layout.header), None
+    for batch in reader:
+        if not batch.num_rows:
+            continue
+        if held is not None:
+            yield held
+        held = [batch.column(name)[start:] for name in picked]
+        start = 0
+    if held is not None and layout.quoted:
+        if [column[-1:].to_pylist() for column in held] != [[_END]] * 3:
+            raise pa.ArrowInvalid("an open quote has swallowed rows")
+        held = [column[:-1] for column in held]
+    if held is not None:
+        yield held
+
+
+class _Ended(io.RawIOBase):
+    """A stream with one more row at its end: if it is lost, an open quote has swallowed it."""
+
+    def __init__(self, stream: Any, layout: _Layout) -> None:
+        self._stream = stream
+        self._rest = b"\n" + layout.delimiter.encode().join([_END] * layout.width) + b"\n"
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        block: bytes = self._stream.read(size)
+        if not block:
+            block, self._rest = self._rest, b""
+        return block
+
+
+def _slow_rows(
+    path: Path, layout: _Layout, options: ReadOptions, report: ReadReport
+) -> Iterator[list[bytes]]:
+    """Yields the names of each row; bad lines raise DataError or are skipped."""
+    line = 0
+    records = _records(path, layout.delimiter, layout.quoted)
+    with reading(path, lambda: f" after line {line}"):
+        for line, row, problem in islice(records, int(layout.header), None):
+            if problem := problem or _problem(row, layout):
+                problem = f"{path}, line {line}: {problem}"
+                if options.on_error == "raise" or problem.endswith(_OPEN_QUOTE):
+                    raise DataError(f"{problem}{_hint(path, row, layout)}")
+                report.skip(problem, options)
+            else:
+                yield [row[i] for i in layout.picks]
+
+
+def _problem(row: list[bytes], layout: _Layout) -> str:
+    """Says what is wrong with a row; "" if nothing is."""
+    if len(row) != layout.width:
+        mark = layout.delimiter
+        marks = f"{_WORDS[mark]}s" if mark in _WORDS else repr(mark)
+        whole = mark.encode().join(row)[:80].decode(errors="replace")
+        expected = f"expected {layout.width} columns separated by {marks}"
+        return f"{expected}, got {len(row)}: {whole!r}."
+    for role, i in zip(PARTS, layout.picks, strict=True):
+        if not row[i]:
+            return f"expected a {role} in column {i + 1}, but it is empty."
+        if not is_utf8(row[i]):
+            return f"expected UTF-8 text, the {role} is {row[i][:80]!r}."
+    return ""
+
+
+def _hint(path: Path, row: list[bytes], layout: _Layout) -> str:
+    """Says what to do about a bad row."""
+    if not row:
+        return ""
+    whole = layout.delimiter.encode().join(row)
+    for mark in "\t ,;|":
+        if len(row) < 3 and mark != layout.delimiter and whole.count(mark.encode()) == 2:
+            return f" Perhaps it needs --delimiter {_WORDS.get(mark, repr(mark))}. {SKIP_HINT}"
+    records = islice(_records(path, layout.delimiter, layout.quoted), _PEEK)
+    if layout.width == 3 < len(row) and all(len(r) == len(row) for _, r, _ in records):
+        return " All lines have as many: say which to read, for example --columns 1,2,3."
+    return f" {SKIP_HINT}"
+
+
+def _layout(path: Path, options: ReadOptions) -> _Layout:
+    """Delimiter, width, columns and header, from the options and the first row."""
+    _, suffix, _ = split_suffix(path)
+    quoted = suffix == ".csv"
+    delimiter = options.delimiter or TEXT[suffix]
+    words = {"\\t": "\t"} | {word: mark for mark, word in _WORDS.items()}
+    delimiter = words.get(delimiter, delimiter)
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
+        raise DataError(f"--delimiter: expected one ASCII character or 'tab', got {delimiter!r}")
+    records = _records(path, delimiter, quoted)
+    line, row, _ = next(records, (0, [], ""))
+    if not line:
+        raise DataError(f"{path}: no triples in it; expected at least one.")
+    if row and row[0].startswith(_UTF16) and any(b"\0" in f for f in row):
+        raise DataError(f"{path}: expected UTF-8 text, this is UTF-16. Convert it, e.g. by iconv.")
+    first = [f.decode(errors="replace") for f in row]
+    note = f"first line of {path} read as a header: {', '.join(first)}"
+    if options.header is not None or tuple(first) == PARTS:
+        note = ""  # as asked for, or as this package writes it
+    if options.columns is None:
+        known = known_header(first) if len(first) == 3 and options.header is not False else None
+        header, note = bool(options.header or known), note if known else ""
+        return _Layout(delimiter, quoted, 3, known or (0, 1, 2), header, note)
+    if not all(c.isdecimal() for c in options.columns):
+        if options.header is False:
+            raise DataError(f"--columns {','.join(options.columns)} names a header; there is none.")
+        picks = positions(path, options.columns, first)
+        return _Layout(delimiter, quoted, len(first), picks, True)
+    picks = tuple(int(c) - 1 for c in options.columns)
+    if len(set(picks)) < 3 or min(picks) < 0:
+        raise DataError(f"--columns: expected 3 different positions from 1, got {options.columns}")
+    if options.on_error == "skip":
+        while len(first) <= max(picks) and (found := next(records, None)):
+            first = [f.decode(errors="replace") for f in found[1]]
+    if len(first) <= max(picks):
+        raise DataError(
+            f"{path}, line {line}: expected at least {max(picks) + 1} columns for --columns "
+            f"{','.join(options.columns)}, got {len(first)}. {SKIP_HINT}"
+        )
+    known = known_header([first[i] for i in picks]) if len(first) == len(row) else None
+    header = known is not None if options.header is None else options.header
+    return _Layout(delimiter, quoted, len(first), picks, header, note if header else "")
+
+
+def _records(path: Path, delimiter: str, quoted: bool) -> Iterator[tuple[int, list[bytes], str]]:
+    """Yields (line number, fields, problem) of each row that isn't blank; slow."""
+    with open_stream(path) as stream:
+        if not quoted:
+            for number, line in enumerate(physical_lines(stream), 1):
+                line = line.rstrip(b"\r\n")
+                if line if delimiter == " " else line.strip(b" "):
+                    yield number, line.split(delimiter.encode()), ""
+            return
+        csv.field_size_limit(_FIELD)
+        ended = False
+
+        def text() -> Iterator[str]:
+            nonlocal ended
+            # Latin-1 maps each byte to one character and back, so that bad UTF-8 gets through.
+            yield from (line.decode("latin-1") for line in physical_lines(stream))
+            ended = True
+
+        # Not strict: `"x"y` is xy, as for the fast parser.
+        rows = csv.reader(text(), delimiter=delimiter)
+        while True:
+            start = rows.line_num + 1
+            try:
+                row = next(rows, None)
+            except csv.Error as error:
+                yield start, [], f"not CSV: {error}."
+                continue
+            if row is None:
+                return
+            if ended:  # the row's quote is still open at the end of the file
+                yield start, [], _OPEN_QUOTE
+            elif row and (len(row) > 1 or row[0].strip(" ")):
+                yield start, [f.encode("latin-1") for f in row], ""
+
+
+def physical_lines(stream: Any) -> Iterator[bytes]:
+    """Yields physical lines with their ends (LF, CRLF or CR), without a byte-order mark."""
+    carry = stream.read(len(_BOM)).removeprefix(_BOM)
+    while block := stream.read(1 << 20):
+        *lines, carry = (carry + block).splitlines(keepends=True)
+        yield from lines  # the last may continue in the next block, even with the LF of a CRLF
+    yield from carry.splitlines(keepends=True)
+
+
+def small_table(path: Path, what: str) -> Iterator[tuple[int, list[str]]]:
+    """Yields (line number, cells) of a small file's non-blank rows: CSV, or tabs and no quotes."""
+    csv.field_size_limit(_FIELD)
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        if path.suffix.lower() != ".csv":
+            lines = (line.rstrip("\r") for line in text.split("\n"))
+            yield from ((i, line.split("\t")) for i, line in enumerate(lines, 1) if line.strip())
+            return
+        rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+        for row in rows:
+            if any(row):
+                yield rows.line_num, row
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path}: {what} can't be read ({error})") from None

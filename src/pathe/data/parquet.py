@@ -1,0 +1,66 @@
+"""Parquet files -> three Arrow columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pathe.core.errors import DataError
+from pathe.core.types import PARTS
+from pathe.data.columns import ReadOptions, ReadReport, collect, known_header, positions, reading
+
+
+def read_parquet(path: Path, options: ReadOptions, report: ReadReport) -> Any:
+    """Returns a table of the file's triples, read in batches."""
+    import pyarrow.parquet as pq
+
+    def skip(row: int, count: int) -> None:
+        problem = "expected three names in UTF-8; one is null, empty or can't be decoded."
+        report.skip(f"{path}, row {row + 1}: {problem}", options, count)
+
+    with reading(path, lambda: " as Parquet"), pq.ParquetFile(path) as file:
+        schema = file.schema_arrow
+        picks = _pick_columns(path, options, schema.names)
+        for role, i in zip(PARTS, picks, strict=True):
+            _check_type(path, role, schema.field(i).type)
+        names = [schema.names[i] for i in picks]
+        rows = file.iter_batches(columns=names)
+        batches = ([_as_binary(batch.column(name)) for name in names] for batch in rows)
+        return collect(batches, skip)
+
+
+def _pick_columns(path: Path, options: ReadOptions, names: list[str]) -> tuple[int, ...]:
+    """Returns the positions of head, relation and tail among the file's columns."""
+    wanted = options.columns
+    if wanted is None:
+        known = known_header(names)
+        if known is None and len(names) != 3:
+            raise DataError(
+                f"{path}: expected columns head, relation and tail, or exactly 3 columns; got "
+                f"{names}. Name them with --columns."
+            )
+        return known or (0, 1, 2)
+    if all(w.isdecimal() and w not in names for w in wanted):
+        picks = tuple(int(w) - 1 for w in wanted)
+        if len(set(picks)) == 3 and min(picks) >= 0 and max(picks) < len(names):
+            return picks
+    return positions(path, wanted, names)
+
+
+def _check_type(path: Path, role: str, kind: Any) -> None:
+    """Raises DataError unless the column's type can be read as names."""
+    value = kind.value_type if pa.types.is_dictionary(kind) else kind
+    text = pa.types.is_string(value) or pa.types.is_large_string(value)
+    if not (text or pa.types.is_binary(value) or pa.types.is_integer(value)):
+        raise DataError(f"{path}: expected text or integers as {role}; the column is {kind}.")
+
+
+def _as_binary(column: Any) -> Any:
+    """Returns the column's names as bytes; nulls become empty names, which `collect` rejects."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_integer(column.type):
+        column = column.cast(pa.large_string())
+    return column.cast(pa.large_binary()).fill_null(b"")

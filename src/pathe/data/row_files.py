@@ -1,0 +1,169 @@
+"""Reads files of queries; writes files of rows and of vectors."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import numpy.typing as npt
+
+from pathe.core.errors import ConfigError, DataError
+from pathe.core.files import check_place, replacing
+from pathe.core.types import Query
+from pathe.data.columns import known_header
+from pathe.data.delimited import small_table
+
+ROW_FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
+VECTOR_FORMATS = (".parquet", ".npy", ".tsv", ".vec")
+OPEN = ("", "?")  # marks the part of a query to predict
+CHUNK = 1 << 14
+Vectors = npt.NDArray[np.float32]
+Columns = dict[str, type]
+Write = Callable[[Sequence[dict[str, Any]]], None]
+
+
+def read_queries(path: Path) -> list[tuple[int, Query]]:
+    """Returns (line number, query) for each row of a .tsv, .txt or .csv file.
+
+    `?` or an empty cell marks the part to predict.
+    """
+    found = []
+    for number, cells in small_table(path, "the queries"):
+        if number == 1 and len(cells) == 3 and known_header(cells):
+            continue
+        if len(cells) != 3:
+            raise DataError(
+                f"{path}, line {number}: expected head, relation and tail, with ? for the one to "
+                f"predict; got {len(cells)} column{'s' * (len(cells) > 1)}."
+            )
+        names = [None if cell in OPEN else cell for cell in cells]
+        if names.count(None) != 1:
+            problem = f"expected one ?, for the part to predict; got {names.count(None)}"
+            raise DataError(f"{path}, line {number}: {problem}.")
+        found.append((number, (names[0], names[1], names[2])))
+    if not found:
+        raise DataError(f"{path}: no queries in it.")
+    return found
+
+
+def check_file(path: Path, formats: Sequence[str]) -> None:
+    """Raises an error if a file of one of these formats can't be written here."""
+    if path.suffix.lower() not in formats:
+        raise ConfigError(f"{path}: expected a name that ends in {', '.join(formats)}.")
+    check_place(path)
+
+
+@contextmanager
+def row_writer(path: Path, columns: Columns) -> Iterator[Write]:
+    """Yields a function that writes rows; the file appears once all are written."""
+    check_file(path, ROW_FORMATS)
+    suffix = path.suffix.lower()
+    with replacing(path) as aside:
+        if suffix == ".parquet":
+            with _parquet(aside, columns) as write:
+                yield write
+            return
+        with aside.open("w", encoding="utf-8", newline="") as file:
+            yield text_writer(file, suffix, columns)
+
+
+def text_writer(file: TextIO, suffix: str, columns: Columns) -> Write:
+    """Returns a function that writes rows as .jsonl, .csv or .tsv; writes the header."""
+    if suffix == ".jsonl":
+        encode = json.JSONEncoder(ensure_ascii=False).encode
+        return lambda rows: file.writelines(f"{encode(row)}\n" for row in rows)
+    if suffix == ".csv":
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(columns)
+        return lambda rows: table.writerows([row[c] for c in columns] for row in rows)
+    file.write("\t".join(columns) + "\n")
+
+    def write(rows: Sequence[dict[str, Any]]) -> None:
+        for row in rows:
+            cells = [str(row[c]) for c in columns]
+            if any(mark in cell for cell in cells for mark in "\t\n\r"):
+                raise DataError(
+                    f"The names {cells[:3]!r} contain a tab or a line end, which .tsv doesn't "
+                    "allow. Write .jsonl, .csv or .parquet."
+                )
+            file.write("\t".join(cells) + "\n")
+
+    return write
+
+
+@contextmanager
+def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
+    kept: list[dict[str, Any]] = []
+
+    def write(rows: Sequence[dict[str, Any]], at_least: int = CHUNK) -> None:
+        kept.extend(rows)
+        if len(kept) >= at_least:
+            writer.write_table(pa.Table.from_pylist(kept, schema))
+            kept.clear()
+
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        yield write
+        write([], at_least=1)
+
+
+def write_vectors(path: Path, names: Sequence[str], vectors_ED: Vectors) -> list[Path]:
+    """Writes .parquet, .npy (and the names as .txt), .tsv or word2vec's .vec; returns the paths."""
+    check_file(path, VECTOR_FORMATS)
+    suffix, beside = path.suffix.lower(), path.with_suffix(".names.txt")
+    if suffix == ".vec":  # word2vec's text format can't hold a space in a name
+        names = [name.replace(" ", "_") for name in names]
+    if suffix != ".parquet":
+        _check_names(path, names)
+    with replacing(path) as aside:
+        if suffix == ".parquet":
+            _write_parquet(aside, names, vectors_ED)
+        elif suffix == ".npy":
+            with replacing(beside) as aside_names, aside.open("wb") as file:
+                np.save(file, vectors_ED)
+                aside_names.write_text("".join(f"{n}\n" for n in names), encoding="utf-8")
+        else:
+            with aside.open("w", encoding="utf-8") as lines:
+                if suffix == ".vec":
+                    lines.write(f"{len(names)} {vectors_ED.shape[1]}\n")
+                mark = " " if suffix == ".vec" else "\t"
+                for name, row in zip(names, vectors_ED, strict=True):
+                    lines.write(mark.join([name, *(f"{x:.7g}" for x in row.tolist())]) + "\n")
+    return [path, beside] if suffix == ".npy" else [path]
+
+
+def _check_names(path: Path, names: Sequence[str]) -> None:
+    """Raises DataError for a name that the file's format can't hold."""
+    suffix = path.suffix.lower()
+    marks = "\n\r" if suffix == ".npy" else "\t\n\r"
+    if odd := next((name for name in names if any(mark in name for mark in marks)), None):
+        raise DataError(
+            f"{path}: the entity {odd!r} contains a tab or a line end, which this format doesn't "
+            "allow. Write .parquet instead."
+        )
+    if suffix == ".vec" and len(set(names)) < len(names):
+        twice = Counter(names).most_common(1)[0][0]
+        raise DataError(
+            f"{path}: two entities would be called {twice!r}, as word2vec's format allows no "
+            "spaces in names. Write .parquet or .tsv instead."
+        )
+
+
+def _write_parquet(path: Path, names: Sequence[str], vectors_ED: Vectors) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    flat = pa.array(np.ascontiguousarray(vectors_ED).reshape(-1))
+    vectors = pa.FixedSizeListArray.from_arrays(flat, vectors_ED.shape[1])
+    table = pa.table({"entity": pa.array(list(names), pa.string()), "vector": vectors})
+    pq.write_table(table, path, compression="zstd", row_group_size=CHUNK)

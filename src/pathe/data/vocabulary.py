@@ -1,0 +1,181 @@
+"""Names and their ids: a graph's vocabulary, and one that can grow."""
+
+from __future__ import annotations
+
+import operator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from torch import Tensor
+
+from pathe.core.errors import UnknownNameError, nearest
+from pathe.core.types import is_encodable
+from pathe.data.columns import id_array, numbers, text_array
+
+Kind = Literal["entity", "relation"]
+
+_CANDIDATES = 1000  # names per search for the closest
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class Vocabulary:
+    """Immutable names of one kind, sorted by their UTF-8 bytes; a name's id is its position."""
+
+    array: Any  # a pa.LargeStringArray
+    kind: Kind
+
+    def __init__(self, names: Iterable[str] | Any, kind: Kind = "entity") -> None:
+        if isinstance(names, pa.ChunkedArray):
+            array = names.cast(pa.large_string()).combine_chunks()
+        elif isinstance(names, pa.Array):
+            array = names.cast(pa.large_string())
+        else:
+            array = text_array(list(names))
+        # Strictly increasing means sorted and unique: a saved vocabulary isn't sorted again.
+        if len(array) and not pc.all(pc.greater(array[1:], array[:-1]), min_count=0).as_py():
+            array = array.unique()
+            array = array.take(pc.sort_indices(array))
+        object.__setattr__(self, "array", array)
+        object.__setattr__(self, "kind", kind)
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def __getitem__(self, i: int) -> str:
+        if not 0 <= (i := operator.index(i)) < len(self):
+            raise IndexError(f"expected a {self.kind} id from 0 to {len(self) - 1}, got {i}")
+        return str(self.array[i].as_py())
+
+    def __iter__(self) -> Iterator[str]:
+        return (str(name.as_py()) for name in self.array)
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and self._find(name)[1]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Vocabulary):
+            return NotImplemented
+        return self.kind == other.kind and bool(self.array.equals(other.array))
+
+    def __hash__(self) -> int:
+        return hash((self.kind, len(self)))
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({len(self)} names, kind={self.kind!r})"
+
+    def names(self, ids: Tensor | Sequence[int]) -> list[str]:
+        """Returns the names of the ids, in their order."""
+        wanted = id_array(np.asarray(torch.as_tensor(ids).cpu()))
+        return list(self.array.take(wanted).to_pylist())
+
+    def id(self, name: str) -> int:
+        """Returns the id of a name; raises UnknownNameError with the closest names."""
+        if not isinstance(name, str):
+            raise UnknownNameError(f"Expected the name of a {self.kind} as text; got {name!r}.")
+        i, found = self._find(name)
+        if not found:
+            raise UnknownNameError(f"unknown {self.kind} {name!r}.{self._nearest(name)}")
+        return i
+
+    def ids(self, names: Any, missing: Literal["raise", "mark"] = "raise") -> Tensor:
+        """Returns int64 ids of names; unknown names raise, or become -1 with `missing="mark"`."""
+        if not isinstance(names, pa.Array):
+            names = [names] if isinstance(names, str) else list(names)
+            for name in names:
+                if not isinstance(name, str) or not is_encodable(name):
+                    self.id(name)  # raises
+            names = text_array(names)
+        array = names.cast(pa.large_string())
+        if len(array) < len(self) // 1000:
+            # Searching a few names beats hashing the whole vocabulary.
+            places = [self._find(n) for n in array.to_pylist()]
+            ids = np.array([i if found else -1 for i, found in places], np.int64)
+        else:
+            found = pc.index_in(array, value_set=self.array)
+            there = numbers(found.is_valid().cast(pa.uint8()), np.uint8)
+            ids = np.where(there, numbers(found, np.int32), -1).astype(np.int64)
+        if missing == "raise" and (ids < 0).any():
+            self.id(array[int((ids < 0).argmax())].as_py())
+        return torch.from_numpy(ids)
+
+    def buffers(self) -> tuple[bytes, Any]:
+        """Returns the names' ends (int64) and bytes; equal names give equal buffers."""
+        _, offsets, data = self.array.buffers()
+        start, n = self.array.offset, len(self)
+        ends = np.frombuffer(offsets, np.int64, count=n + 1, offset=8 * start) if n else np.zeros(1)
+        first, last = int(ends[0]), int(ends[-1])
+        return (ends - first).astype(np.int64).tobytes(), memoryview(data or b"")[first:last]
+
+    def _find(self, name: str) -> tuple[int, bool]:
+        """Returns where the name is or would be, and whether it is there."""
+        i = bisect_left(self, name)  # code points sort as UTF-8 bytes do
+        return i, i < len(self) and self[i] == name
+
+    def _nearest(self, name: str) -> str:
+        """Names the closest of some: the neighbours in the order, and names that share parts."""
+        name = name[:200].encode(errors="replace").decode()
+        low = max(0, bisect_left(self, name) - _CANDIDATES)
+        close = dict.fromkeys(self.array[low : low + 2 * _CANDIDATES].to_pylist())
+        half = (len(name) + 1) // 2
+        if len(self) > 2 * _CANDIDATES and half >= 2:
+            for part in {name, name[:half], name[-half:]}:
+                hits = pc.match_substring(self.array, part, ignore_case=True)
+                close.update(dict.fromkeys(self.array.filter(hits)[:_CANDIDATES].to_pylist()))
+        return nearest(name, close)
+
+
+class GrowingVocabulary:
+    """A vocabulary that accepts new names, which get the next ids in order of arrival."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self._added: dict[str, int] = {}
+        self._new: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self.vocabulary) + len(self._new)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._added or name in self.vocabulary
+
+    def __getitem__(self, i: int) -> str:
+        n = len(self.vocabulary)
+        return self.vocabulary[i] if i < n else self._new[i - n]
+
+    def id(self, name: str) -> int:
+        """Returns the id of a name; raises UnknownNameError with the closest names."""
+        if name in self._added:
+            return self._added[name]
+        try:
+            return self.vocabulary.id(name)
+        except UnknownNameError:
+            if not isinstance(name, str) or not (closest := nearest(name, self._new)):
+                raise
+            kind = self.vocabulary.kind
+            raise UnknownNameError(f"unknown {kind} {name!r}.{closest}") from None
+
+    def ids(self, names: Iterable[str]) -> Tensor:
+        """Returns int64 ids of the names."""
+        names = list(names)
+        if not self._new:
+            return self.vocabulary.ids(names)
+        return torch.tensor([self.id(name) for name in names], dtype=torch.long)
+
+    def names(self, ids: Tensor) -> list[str]:
+        """Returns the names of the ids, in their order."""
+        if not self._new:
+            return self.vocabulary.names(ids)
+        return [self[i] for i in ids.tolist()]
+
+    def add(self, name: str) -> int:
+        """Returns the id of a name, which is added if it is new."""
+        if name not in self:
+            self._added[name] = len(self)
+            self._new.append(name)
+        return self.id(name)

@@ -1,0 +1,165 @@
+"""Evaluation by filtered ranking."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pathe.core.errors import ConfigError, DataError
+from pathe.core.types import SIDES, Progress
+from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.data.schema import align
+from pathe.evaluation.metrics import compute
+from pathe.graph.known import KnownTriples
+from pathe.graph.negatives import corrupt
+from pathe.graph.prepared import PreparedGraph, TestSet, prepare
+from pathe.model.artifact import Artifact
+from pathe.model.builder import build_scorer, paper_count
+from pathe.model.pathe import count_parameters
+from pathe.model.ranks import Ranks, join
+from pathe.model.scorer import Scorer
+
+
+def evaluate(
+    artifact: Artifact,
+    kg: KnowledgeGraph | PreparedGraph,
+    *,
+    split: str = "test",
+    protocol: str = "full",
+    test_set: TestSet = "seen",
+    task: str | None = None,
+    device: torch.device | str = "cpu",
+    n_paths: int | None = None,
+    seed: int | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Evaluates a model on a split of a graph; entities are encoded from the graph's train split.
+
+    Known triples of train, valid and test are filtered. A multi-task model is evaluated on links,
+    with the metrics of relations under `relation`, unless `task` is given.
+    """
+    prepared = aligned(artifact, kg, device)
+    kg, config = prepared.kg, artifact.config
+    n_negatives = read_protocol(protocol)
+    if n_negatives >= kg.n_entities:  # there are fewer entities: rank all
+        n_negatives, protocol = 0, "full"
+    task = check_task(config.task, task)
+    triples_M3 = prepared.triples(split, test_set)
+    if not len(triples_M3):
+        which = {"seen": " with both entities in train", "unseen": " with an entity not in train"}
+        raise DataError(
+            f"{kg.name}: no {split} triples{which.get(test_set, '')} to evaluate on"
+            f" ({len(getattr(kg, split)):,} in total; test set: {test_set})."
+        )
+    scorer = build_scorer(artifact.model, config, prepared, n_paths=n_paths, seed=seed)
+    parts = scorer, triples_M3, prepared.known()
+    more: dict[str, Any] = {"names": list(kg.relations), "progress": progress}
+    if task == "relation":
+        report = evaluate_relations(*parts, **more)
+    else:
+        report = evaluate_links(*parts, n_negatives=n_negatives, **more)
+        if task == "multi":
+            report["relation"] = evaluate_relations(*parts, **more)
+    about: dict[str, Any] = {
+        "task": task,
+        "split": split,
+        "test_set": test_set,
+        "protocol": protocol,
+        "n_triples": len(triples_M3),
+        "n_candidates": kg.n_relations if task == "relation" else n_negatives or kg.n_entities,
+        "n_paths": scorer.featurizer.n_paths,
+        "evaluation_seed": scorer.seed,
+        "parameters": count_parameters(artifact.model),
+        "parameters_as_published": paper_count(config, kg.n_relations),
+    }
+    about["effi"] = report["mrr"] / (about["parameters"] / 1e6)
+    return about | report
+
+
+def aligned(
+    artifact: Artifact, kg: KnowledgeGraph | PreparedGraph, device: torch.device | str
+) -> PreparedGraph:
+    """Returns the prepared graph on the device, with the model's relation ids."""
+    if isinstance(kg, PreparedGraph):
+        same = kg.kg.relations == artifact.relations
+        return kg.on(device) if same else prepare(align(kg.kg, artifact.relations), device)
+    return prepare(align(kg, artifact.relations), device)
+
+
+def read_protocol(protocol: str) -> int:
+    """Returns the number of negatives per side: 0 (all entities) for `full`, N for `sampled:N`."""
+    kind, _, count = protocol.partition(":")
+    if kind == "full" and not count:
+        return 0
+    if kind == "sampled" and count.isdecimal() and int(count) > 0:
+        return int(count)
+    raise ConfigError(f"protocol must be full or sampled:N, as in sampled:50; got {protocol!r}.")
+
+
+def check_task(trained: str, wanted: str | None) -> str:
+    """Returns the task to run (default: the trained one); raises an error if it isn't trained."""
+    if wanted is None or wanted == trained or trained == "multi":
+        return wanted or trained
+    raise ConfigError(
+        f"The model was trained for task {trained}; it can't do {wanted}. Train with --task multi "
+        "for both."
+    )
+
+
+def evaluate_links(
+    scorer: Scorer,
+    triples_M3: Tensor,
+    known: KnownTriples,
+    *,
+    n_negatives: int = 0,
+    names: list[str] | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Returns metrics of link prediction, of both sides together and each.
+
+    Ranks among n_negatives samples, or all entities if 0; `names` of relations add metrics per
+    relation.
+    """
+    by_side: dict[str, Ranks] = {}
+    pool_C = torch.arange(scorer.prepared.n_entities, device=triples_M3.device)
+    for side in SIDES:
+        if n_negatives:
+            drawn = corrupt(known, triples_M3, side, pool_C, n_negatives, seed=scorer.seed)
+            by_side[side] = scorer.rank_sampled(triples_M3, side, *drawn, progress)
+        else:
+            by_side[side] = scorer.rank(triples_M3, side, known, progress=progress)
+    report: dict[str, Any] = compute(join(list(by_side.values())))
+    report |= {side: compute(ranks) for side, ranks in by_side.items()}
+    if names is not None:
+        report["per_relation"] = per_relation(list(by_side.values()), triples_M3[:, 1], names)
+    return report
+
+
+def evaluate_relations(
+    scorer: Scorer,
+    triples_M3: Tensor,
+    known: KnownTriples,
+    *,
+    names: list[str] | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Returns metrics of relation prediction; `names` of relations add metrics per relation."""
+    scorer.vectors.ensure(triples_M3[:, [0, 2]], progress)
+    ranks = scorer.rank(triples_M3, "relation", known)
+    report: dict[str, Any] = compute(ranks)
+    if names is not None:
+        report["per_relation"] = per_relation([ranks], triples_M3[:, 1], names)
+    return report
+
+
+def per_relation(ranks: list[Ranks], relations_M: Tensor, names: list[str]) -> list[dict[str, Any]]:
+    """Returns metrics per relation, most frequent first."""
+    present, counts = relations_M.unique(return_counts=True)
+    rows = []
+    for relation in present[counts.argsort(descending=True, stable=True)].tolist():
+        own = (relations_M == relation).nonzero().squeeze(1)
+        found = compute(join([r[own] for r in ranks]))
+        rows.append({"relation": names[relation], "triples": len(own), **found})
+    return rows

@@ -1,0 +1,123 @@
+"""A knowledge graph prepared for a model: built once per graph and device, then reused."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pathe.core.errors import ConfigError
+from pathe.data.knowledge_graph import SPLITS, KnowledgeGraph
+from pathe.data.triples import unique_triples
+from pathe.graph.adjacency import Graph, build_graph
+from pathe.graph.edges import Edges, both_ways
+from pathe.graph.growth import extend_graph, holds
+from pathe.graph.held_out import ContextSlots, Pairs, by_pair, context_slots
+from pathe.graph.known import KnownTriples
+
+TestSet = Literal["seen", "unseen", "all"]  # seen: both entities occur in training
+
+
+class PreparedGraph:
+    """Adjacency, edges, contexts and indices of one knowledge graph on one device.
+
+    The graph has training triples only. The other parts are built when first used and cached.
+    `add` returns a new, larger one.
+    """
+
+    def __init__(
+        self, kg: KnowledgeGraph, device: torch.device | str = "cpu", *, graph: Graph | None = None
+    ) -> None:
+        if graph is None:
+            graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
+        self.kg, self.graph = kg, graph.to(device)
+        self._known: dict[tuple[str, ...], KnownTriples] = {}
+        self._added_N3 = torch.empty((0, 3), dtype=torch.int64, device=self.device)
+
+    @property
+    def n_entities(self) -> int:
+        return self.graph.n_entities
+
+    @property
+    def n_relations(self) -> int:
+        return self.graph.n_relations
+
+    @property
+    def device(self) -> torch.device:
+        return self.graph.device
+
+    @cached_property
+    def train_M3(self) -> Tensor:
+        """Training triples as int64 on the device; a triple's row is its id."""
+        return self.graph.triples_M3.long()
+
+    @cached_property
+    def edges(self) -> Edges:
+        """Edges in both directions."""
+        return both_ways(self.graph)
+
+    @cached_property
+    def seen_E(self) -> Tensor:
+        """Which entities occur in training."""
+        return self.graph.degrees_E > 0
+
+    @cached_property
+    def slots(self) -> ContextSlots:
+        """The context entry and adjacency slot of each training triple."""
+        return context_slots(self.graph)
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """Training triples grouped by the two entities that they connect."""
+        return by_pair(self.train_M3, self.n_entities)
+
+    def known(self, *splits: str) -> KnownTriples:
+        """Returns the index of the triples of the given splits (default: all)."""
+        splits = splits or SPLITS
+        if splits not in self._known:
+            rows = [getattr(self.kg, split) for split in splits]
+            read_M3 = torch.cat(rows).to(self.device)
+            self._known[splits] = KnownTriples(torch.cat([read_M3, self._added_N3]))
+        return self._known[splits]
+
+    def triples(self, split: str, test_set: TestSet = "all") -> Tensor:
+        """Returns a split's triples as int64 on the device.
+
+        `seen` selects those whose entities both occur in training, `unseen` the others.
+        """
+        triples_M3: Tensor = getattr(self.kg, split).to(self.device).long()
+        if test_set == "all":
+            return triples_M3
+        if test_set not in ("seen", "unseen"):
+            raise ConfigError(f"The test set is seen, unseen or all; got {test_set!r}.")
+        seen_M = self.seen_E[triples_M3[:, [0, 2]]].all(1)
+        return triples_M3[seen_M == (test_set == "seen")]
+
+    def on(self, device: torch.device | str) -> PreparedGraph:
+        """Returns the graph on a device; itself if it is there already."""
+        device = torch.device(device)
+        if device.type == self.device.type and device.index in (None, self.device.index):
+            return self
+        moved = PreparedGraph(self.kg, device, graph=self.graph)
+        moved._added_N3 = self._added_N3.to(device)
+        return moved
+
+    def add(self, triples_N3: Tensor, n_entities: int) -> tuple[PreparedGraph, Tensor]:
+        """Returns the graph with more triples and entities, and which triples were new."""
+        triples_N3 = unique_triples(triples_N3.cpu())[0].to(self.device)
+        new_N3 = triples_N3[~holds(self.graph, triples_N3)]
+        larger = PreparedGraph(
+            self.kg, self.device, graph=extend_graph(self.graph, new_N3, n_entities)
+        )
+        larger._known = {splits: known.add(triples_N3) for splits, known in self._known.items()}
+        larger._added_N3 = torch.cat([self._added_N3, triples_N3])
+        return larger, new_N3
+
+
+def prepare(
+    kg: KnowledgeGraph | PreparedGraph, device: torch.device | str = "cpu"
+) -> PreparedGraph:
+    """Returns the prepared graph on the device, reusing one that is already prepared."""
+    return kg.on(device) if isinstance(kg, PreparedGraph) else PreparedGraph(kg, device)

@@ -1,0 +1,1 @@
+"""Experiments, the results page and the search for settings."""

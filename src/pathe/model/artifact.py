@@ -1,0 +1,241 @@
+"""The model folder: weights, settings, relation names and a card; no pickle, digests checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import yaml
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+
+from pathe.core.config import Config, configure
+from pathe.core.errors import ModelError
+from pathe.core.files import check_new_folder
+from pathe.data.vocabulary import Vocabulary
+from pathe.model.builder import build_model
+from pathe.model.pathe import PathE, count_parameters
+
+FORMAT = 2  # version of the folder's format
+WEIGHTS, CONFIG, RELATIONS, CARD = "model.safetensors", "config.json", "relations.json", "README.md"
+FILES = (WEIGHTS, CONFIG, RELATIONS, CARD)
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A model with everything needed to use it.
+
+    `temperatures`, one per task, are fitted on validation triples and calibrate probabilities.
+    """
+
+    model: PathE
+    config: Config
+    relations: Vocabulary
+    temperatures: Mapping[str, float] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        n, task = count_parameters(self.model), self.config.task
+        return f"Artifact({task}, {n:,} parameters, {len(self.relations):,} relations)"
+
+
+def save_model(folder: Path | str, artifact: Artifact, facts: dict[str, Any] | None = None) -> None:
+    """Writes a model folder atomically; `facts` go into the card, floats as metrics.
+
+    Replaces a model's files and keeps other files; raises an error for any other non-empty folder.
+    """
+    weights = save_tensors({k: v.contiguous() for k, v in artifact.model.state_dict().items()})
+    names = json.dumps(list(artifact.relations), ensure_ascii=False, indent=0) + "\n"
+    about: dict[str, Any] = {
+        "format": FORMAT,
+        "n_relations": len(artifact.relations),
+        "n_parameters": count_parameters(artifact.model),
+        "temperatures": dict(artifact.temperatures),
+        "config": artifact.config.as_dict(),
+        "sha256": {WEIGHTS: _digest(weights), RELATIONS: _digest(names.encode())},
+    }
+    about["sha256"][CONFIG] = _digest_settings(about)
+    folder = Path(folder).absolute()
+    replaces = (folder / CONFIG).is_file()
+    if replaces:
+        _read_about(folder / CONFIG)  # raises an error if PathE didn't write it
+    else:
+        check_new_folder(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as aside:
+        built = Path(aside) / "new"
+        built.mkdir()
+        (built / WEIGHTS).write_bytes(weights)
+        (built / CONFIG).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        (built / RELATIONS).write_bytes(names.encode())
+        (built / CARD).write_text(_card(about, facts or {}), encoding="utf-8")
+        if not replaces:
+            if folder.exists():
+                folder.rmdir()  # it is empty
+            built.rename(folder)
+            return
+        for name in (CARD, RELATIONS, WEIGHTS, CONFIG):  # CONFIG, with the digests, comes last
+            (built / name).replace(folder / name)
+
+
+def model_folder(folder: str | Path) -> Path:
+    """Returns the folder itself, or the model folder in it if it is a run."""
+    folder = Path(folder)
+    if (folder / "model" / CONFIG).is_file():
+        return folder / "model"
+    if (folder / "config.yaml").is_file() and not (folder / CONFIG).is_file():
+        raise ModelError(
+            f"{folder}: this run stopped before it saved a model. Resume it with: pathe train DATA "
+            f"--resume --out {folder}"
+        )
+    if not (folder / CONFIG).is_file():
+        raise ModelError(
+            f"{folder}: not a model folder, as it has no {CONFIG}. Expected a folder written by "
+            "`pathe train`: a run, or the `model` folder in it."
+        )
+    return folder
+
+
+def load_model(folder: str | Path) -> Artifact:
+    """Loads a model folder, or that of a run, and checks its digests and contents."""
+    folder = model_folder(folder)
+    about = _read_about(folder / CONFIG)
+    digests = about["sha256"]
+    names = _read_json(folder / RELATIONS, digests[RELATIONS])
+    if not isinstance(names, list) or len(names) != about.get("n_relations"):
+        raise ModelError(f"{folder / RELATIONS}: expected {about.get('n_relations')} names.")
+    if not _are_names(names):
+        raise ModelError(f"{folder / RELATIONS}: expected names in order, each once: altered.")
+    config = configure(settings=about["config"], source=str(folder / CONFIG))
+    model = build_model(config, len(names))
+    raw = _read(folder / WEIGHTS, digests[WEIGHTS])
+    try:
+        model.load_state_dict(load_tensors(raw))
+    except (SafetensorError, RuntimeError) as error:
+        reason = " ".join(str(error).strip().splitlines()[:2])
+        raise ModelError(f"{folder / WEIGHTS}: doesn't fit {CONFIG}: {reason}") from None
+    relations = Vocabulary(names, kind="relation")
+    return Artifact(model.eval(), config, relations, about["temperatures"])
+
+
+def _are_names(names: list[Any]) -> bool:
+    """Whether these are unique, encodable names in a vocabulary's order."""
+    try:
+        raw = [name.encode() for name in names]
+    except (AttributeError, UnicodeEncodeError):
+        return False
+    return all(a < b for a, b in pairwise(raw))
+
+
+def _are_temperatures(found: Any) -> bool:
+    return isinstance(found, dict) and all(
+        isinstance(t, float | int) and math.isfinite(t) and t > 0 for t in found.values()
+    )
+
+
+def _read_about(path: Path) -> dict[str, Any]:
+    """Reads and checks config.json, upgraded to the current format."""
+    about = _read_json(path)
+    if not isinstance(about, dict) or not isinstance(about.get("config"), dict):
+        raise ModelError(f"{path}: not written by PathE.")
+    match about.get("format"):
+        case 1:  # without temperatures, and with a digest of the weights only
+            if not isinstance(about.get("sha256"), str):
+                raise ModelError(f"{path}: has no digest of the weights: altered.")
+            old = {WEIGHTS: about["sha256"], RELATIONS: None}
+            return about | {"temperatures": {}, "sha256": old}
+        case 2:
+            digests = about.get("sha256")
+            if not isinstance(digests, dict) or not {WEIGHTS, RELATIONS, CONFIG} <= digests.keys():
+                raise ModelError(f"{path}: has no digests: truncated or altered.")
+            if digests[CONFIG] != _digest_settings(about):
+                raise ModelError(f"{path}: differs from the settings that were saved: altered.")
+            if not _are_temperatures(about.get("temperatures")):
+                raise ModelError(f"{path}: expected temperatures above 0: altered.")
+            return about
+        case None:
+            raise ModelError(f"{path}: not written by PathE.")
+        case other:
+            raise ModelError(
+                f"{path}: expected model format 1 to {FORMAT}, got format {other!r}. "
+                "A newer PathE wrote it: update with pip install -U pathe."
+            )
+
+
+def _digest(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()
+
+
+def _digest_settings(about: dict[str, Any]) -> str:
+    """Returns the digest of config.json without its digests."""
+    settings = {key: value for key, value in about.items() if key != "sha256"}
+    return _digest(json.dumps(settings, sort_keys=True).encode())
+
+
+def _read(path: Path, sha256: str | None) -> bytes:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror or error}.") from None
+    if sha256 is not None and _digest(raw) != sha256:
+        raise ModelError(f"{path}: differs from the file that was saved: truncated or altered.")
+    return raw
+
+
+def _read_json(path: Path, sha256: str | None = None) -> Any:
+    try:
+        return json.loads(_read(path, sha256))
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: not valid JSON ({error}): truncated or altered.") from None
+
+
+def _card(about: dict[str, Any], facts: dict[str, Any]) -> str:
+    """Returns the model card: YAML metadata with the metrics, as model hubs expect, and text."""
+    header: dict[str, Any] = {
+        "library_name": "pathe",
+        "pipeline_tag": "graph-ml",
+        "tags": ["knowledge-graph", "link-prediction", "relation-prediction", "entity-agnostic"],
+    }
+    figures = [k for k, value in facts.items() if isinstance(value, float)]
+    if figures:
+        result = {
+            "task": {"type": "graph-ml", "name": f"{facts.get('task')} prediction"},
+            "dataset": {"name": facts.get("data"), "type": facts.get("data")},
+            "metrics": [
+                {"type": k, "value": facts[k], "name": f"{k}, {facts.get('protocol')} ranking"}
+                for k in figures
+            ],
+        }
+        header["model-index"] = [{"name": f"pathe-{facts.get('data')}", "results": [result]}]
+    lines = "\n".join(f"| {key} | {value} |" for key, value in facts.items())
+    return f"""---
+{yaml.safe_dump(header, sort_keys=False, allow_unicode=True).rstrip()}
+---
+
+# A PathE model
+
+{about["n_parameters"]:,} parameters, {about["n_relations"]:,} relations, no entity embeddings: the
+model works for any entity of any graph with these relations.
+
+| | |
+|---|---|
+{lines}
+
+Predict missing triples with `pathe predict FOLDER --data DATA --head NAME --relation NAME`, or in
+Python:
+
+```python
+import pathe
+
+model = pathe.load("FOLDER")
+p = pathe.Predictor(model, pathe.KnowledgeGraph.read("DATA"))
+p.tails("a head", "a relation")
+```
+"""

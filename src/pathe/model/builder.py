@@ -1,0 +1,127 @@
+"""Builds models, featurizers and scorers from a Config; the parts themselves take plain values."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from pathe.core.config import Config
+from pathe.core.errors import ConfigError
+from pathe.core.randomness import keyed
+from pathe.graph.paths import N_POSITIONS, mine_paths
+from pathe.graph.prepared import PreparedGraph
+from pathe.model.aggregators import (
+    Aggregator,
+    JointAggregator,
+    LSTMAggregator,
+    MeanAggregator,
+    TransformerAggregator,
+)
+from pathe.model.bridge import Bridge
+from pathe.model.encoder import PathEncoder
+from pathe.model.featurizer import Featurizer
+from pathe.model.heads import LinkHead, RelationHead
+from pathe.model.pathe import PathE, on_device, published_count
+from pathe.model.projector import NodeProjector
+from pathe.model.scorer import Scorer
+
+BATCHES, STEP, VALIDATION, MINING, TEST = range(1, 6)  # purposes of derived seeds
+
+
+def derived_seed(seed: int, *purpose: int) -> int:
+    """Returns an independent seed per purpose."""
+    return int(keyed(seed, *purpose))
+
+
+def build_model(config: Config, n_relations: int) -> PathE:
+    """Builds a model, with initial weights drawn from the config's seed."""
+    link, relation = config.task != "relation", config.task != "link"
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        # the order matters for reproducibility: each part draws its weights
+        return PathE(
+            NodeProjector(
+                n_relations,
+                config.dim,
+                layers=config.projector_layers,
+                log_counts=config.context_counts == "log1p",
+                dropout=config.context_dropout,
+                neighbours=config.neighbour_contexts,
+            ),
+            nn.Embedding(n_relations, config.dim),
+            PathEncoder(
+                config.dim, config.heads, config.layers, config.feedforward, config.dropout
+            ),
+            build_aggregator(config),
+            LinkHead(n_relations, config.dim) if link else None,
+            RelationHead(n_relations, config.dim) if relation else None,
+            Bridge(n_relations, config.bridge_dim, config.bridge_hops, link=link, relation=relation)
+            if config.bridge == "paths"
+            else None,
+        )
+
+
+def build_aggregator(config: Config) -> Aggregator:
+    """Builds the config's aggregator."""
+    size = config.dim, config.aggregator_layers, config.dropout
+    match config.aggregator:
+        case "mean":
+            return MeanAggregator()
+        case "lstm":
+            return LSTMAggregator(config.dim)
+        case "transformer":
+            return TransformerAggregator(*size)
+        case "transformer-joint":
+            return JointAggregator(*size)
+
+
+def build_featurizer(config: Config, prepared: PreparedGraph, n_paths: int) -> Featurizer:
+    """Builds the featurizer of a graph's entities, with n_paths paths per entity."""
+    both_sides = config.path_form == "joined" and config.positions == "absolute"
+    per_hop = 4 if both_sides else 2
+    if per_hop * config.max_hops + 1 > N_POSITIONS:
+        raise ConfigError(
+            f"max_hops {config.max_hops} needs {per_hop * config.max_hops + 1} positions; the "
+            f"model has {N_POSITIONS}. Use at most {(N_POSITIONS - 1) // per_hop}."
+        )
+    store = None
+    if config.path_source == "mined":
+        n_mined, seed = max(config.n_mined, n_paths), derived_seed(config.seed, MINING)
+        graph = prepared.graph
+        store = mine_paths(graph, n_mined, config.max_hops, seed=seed, form=config.path_form)
+    return Featurizer(
+        prepared,
+        n_paths,
+        config.max_hops,
+        config.path_form,
+        config.positions,
+        store,
+        config.neighbour_contexts,
+    )
+
+
+def build_scorer(
+    model: PathE,
+    config: Config,
+    prepared: PreparedGraph,
+    *,
+    n_paths: int | None = None,
+    seed: int | None = None,
+) -> Scorer:
+    """Builds the scorer of a model on a graph, by default with evaluation's paths and seed."""
+    featurizer = build_featurizer(config, prepared, n_paths or config.eval_paths)
+    seed = derived_seed(config.seed, TEST) if seed is None else seed
+    return Scorer(on_device(model, prepared.device).eval(), featurizer, seed)
+
+
+def paper_count(config: Config, n_relations: int) -> int | None:
+    """Counts parameters as the paper does; None for settings that the paper doesn't have."""
+    if (
+        config.bridge != "none"
+        or config.neighbour_contexts
+        or config.projector_layers != 1
+        or config.aggregator not in ("mean", "transformer")
+    ):
+        return None
+    layers = config.aggregator_layers if config.aggregator == "transformer" else 0
+    return published_count(n_relations, config.dim, config.feedforward, config.layers, layers)

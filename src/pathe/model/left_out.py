@@ -1,0 +1,155 @@
+"""Recomputes one triple's score with paths or edges left out, for explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from pathe.core.types import Part, Side
+from pathe.graph.edges import Edges
+from pathe.graph.held_out import HeldOut
+from pathe.graph.paths import path_steps
+from pathe.model.bridge import Bridge, Trace
+from pathe.model.featurizer import Featurizer
+from pathe.model.pathe import EntityBatch, PathE
+from pathe.model.propagation import Reach
+
+Ids = tuple[int, int, int]
+ENDS: tuple[Side, Side] = ("head", "tail")
+
+
+@dataclass(frozen=True)
+class DrawnPath:
+    """A distinct path of the head or the tail, and its numbers among those drawn."""
+
+    of: Side
+    steps: tuple[Ids, ...]
+    numbers: tuple[int, ...]
+
+
+class PathScore:
+    """The score of one triple, as an answer for a `part`, from the vectors of head and tail.
+
+    Equal paths are left out together. An entity without any paths left is represented by its
+    context alone, like one without edges.
+    """
+
+    def __init__(
+        self, model: PathE, featurizer: Featurizer, triple_3: Tensor, part: Part, seed: int
+    ) -> None:
+        ends_2 = triple_3[[0, 2]]
+        drawn = featurizer.paths(ends_2, seed)
+        self.model, self.part, self.relation_1 = model, part, triple_3[1:2]
+        with torch.no_grad():
+            self.x_2KD = model.read(featurizer.batch(ends_2, seed))
+            self.bare_21D = _without_paths(model, featurizer, ends_2)
+        self.paths: list[DrawnPath] = []
+        for u, side in enumerate(ENDS):
+            numbers: dict[tuple[Ids, ...], list[int]] = {}
+            for k in range(drawn.tokens_UKT.shape[1]):
+                numbers.setdefault(tuple(path_steps(drawn, u, k)), []).append(k)
+            self.paths += [DrawnPath(side, steps, tuple(ks)) for steps, ks in numbers.items()]
+
+    @torch.no_grad()
+    def without(self, paths: Iterable[DrawnPath] = ()) -> float:
+        """Returns the score without these paths."""
+        paths, z = list(paths), []
+        for u, side in enumerate(ENDS):
+            left_out = {k for path in paths if path.of == side for k in path.numbers}
+            kept = [k for k in range(self.x_2KD.shape[1]) if k not in left_out]
+            x_1KD = self.x_2KD[u, kept][None] if kept else self.bare_21D[u][None]
+            z.append(self.model.aggregator(x_1KD))
+        if self.part == "relation":
+            return float(self.model.relation_scores(*z)[0, self.relation_1])
+        return float(self.model.link_scores(z[0], self.relation_1, z[1]))
+
+
+def _without_paths(model: PathE, featurizer: Featurizer, entities_U: Tensor) -> Tensor:
+    """Returns x of entities without paths: one path of a single token each."""
+    entities_V, rows_U = entities_U.unique(return_inverse=True)
+    first = torch.ones(1, dtype=torch.long, device=entities_U.device)
+    tokens_U11 = rows_U.int().view(-1, 1, 1)
+    return model.read(EntityBatch(featurizer.contexts(entities_V), tokens_U11, first, focus=0))
+
+
+class Run(NamedTuple):
+    """One run of the bridges: reached rows, a trace per hop, kept edges, score."""
+
+    reached: Reach
+    traces: list[Trace]
+    keep_M: Tensor
+    score: Tensor
+
+
+class BridgeScore:
+    """What bridges add to the score of one triple, as an answer for a `part`."""
+
+    def __init__(
+        self, bridge: Bridge, edges: Edges, triple_3: Tensor, part: Part, held_out: HeldOut | None
+    ) -> None:
+        self.bridge, self.edges = bridge, edges
+        self.held_out_ids = [] if held_out is None else held_out.ids().tolist()
+        h, r, t = triple_3.tolist()
+        self.source, self.target = (t, h) if part == "head" else (h, t)
+        self.of_relation, self.column = part == "relation", r if part == "relation" else 0
+        n = edges.n_relations
+        self.kind = {"tail": r, "head": r + n, "relation": 2 * n}[part]
+
+    @cached_property
+    def whole(self) -> Run:
+        """The run with nothing left out, with gradients; cached."""
+        with torch.enable_grad():
+            return self._run([])
+
+    def without(self, triples: Iterable[int] = ()) -> float:
+        """Returns the score without the edges of these training triples."""
+        ids = sorted(set(triples))
+        if not ids:
+            return float(self.whole.score.detach())
+        with torch.no_grad():
+            return float(self._run(ids).score)
+
+    def _run(self, ids: list[int]) -> Run:
+        device = self.edges.offsets_E1.device
+        ids_N = torch.tensor([*ids, *self.held_out_ids], dtype=torch.long, device=device)
+        keep_M, traces = self.edges.keep(HeldOut(ids_N)), list[Trace]()
+        source_1, kind_1, target_1 = (
+            torch.tensor([i], device=device) for i in (self.source, self.kind, self.target)
+        )
+        reached, x_AD = self.bridge.states(
+            self.edges, keep_M, source_1, kind_1, target_1, traces=traces
+        )
+        row = int(reached.row_BE[0, self.target])
+        if row < 0:
+            return Run(reached, traces, keep_M, torch.zeros((), device=device))
+        head = self.bridge.relation_head if self.of_relation else self.bridge.link_head
+        assert head is not None
+        scores_1S = head(x_AD[row : row + 1], self.bridge.asked(kind_1), torch.zeros_like(kind_1))
+        return Run(reached, traces, keep_M, scores_1S[0, self.column])
+
+
+@dataclass(frozen=True)
+class TripleScore:
+    """A triple's whole score: from its entities' vectors plus the bridges between them."""
+
+    vectors: PathScore
+    bridge: BridgeScore | None
+
+    @property
+    def paths(self) -> list[DrawnPath]:
+        """The paths of head and tail that their vectors were encoded from."""
+        return self.vectors.paths
+
+    @property
+    def bridged(self) -> float:
+        """What bridges add."""
+        return self.bridge.without() if self.bridge else 0.0
+
+    def without(self, paths: Iterable[DrawnPath] = (), triples: Iterable[int] = ()) -> float:
+        """Returns the score without these paths, and without these triples' edges."""
+        return self.vectors.without(paths) + (self.bridge.without(triples) if self.bridge else 0.0)

@@ -1,0 +1,184 @@
+"""Message passing from a query's entity along all edges, in both directions.
+
+A query has a small state at every entity it has reached. Per hop, each edge multiplies its source's
+state by its relation's weights, and its target sums these messages. So L hops sum over all paths of
+up to L edges without listing them. Only reached entities take memory: states are rows of (query,
+entity), sorted by the hop that first reached them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from pathe.core.tensors import Tensors, expand
+from pathe.graph.edges import Edges
+from pathe.kernels.dispatch import compiled, kernel
+
+
+@dataclass(frozen=True)
+class Reach(Tensors):
+    """The rows of (query, entity) that queries reach, those of earlier hops first.
+
+    Hop l reaches the first sizes[l] rows; row_BE has the row of each entity, or -1. A listed row
+    may be unreached: its state stays zero.
+    """
+
+    row_BE: Tensor  # int32
+    queries_A: Tensor  # int32
+    entities_A: Tensor  # int32; -1 for a padding row
+    sizes: tuple[int, ...]
+    order_A: Tensor | None = None  # rows sorted by query, GPU only
+    starts_B1: Tensor | None = None  # start of each query's rows in order_A
+
+    def padded(self, sizes: tuple[int, ...]) -> Reach:
+        """Returns the rows padded to larger `sizes`, the fixed shapes of a CUDA graph."""
+        more = sizes[-1] - self.sizes[-1]
+        return replace(
+            self,
+            queries_A=F.pad(self.queries_A, (0, more)),
+            entities_A=F.pad(self.entities_A, (0, more), value=-1),
+            sizes=sizes,
+            order_A=None if self.order_A is None else F.pad(self.order_A, (0, more)),
+        )
+
+
+def reach(edges: Edges, sources_B: Tensor, n_hops: int, keep_M: Tensor) -> Reach:
+    """Finds the entities that each query's source reaches in up to n_hops kept edges."""
+    n, device = edges.n_entities, sources_B.device
+    places_F = torch.arange(len(sources_B), device=device) * n + sources_B
+    row_N = torch.full((len(sources_B) * n,), -1, dtype=torch.int32, device=device)
+    found, sizes = [places_F], [len(places_F)]
+    degrees_E = edges.offsets_E1.diff()
+    row_N[places_F] = torch.arange(len(places_F), dtype=torch.int32, device=device)
+    for _ in range(n_hops):
+        entities_F = places_F % n
+        degrees_F = degrees_E[entities_F]
+        if int(degrees_F.sum()) > len(row_N) // 2:  # listing all is cheaper
+            new_N = row_N < 0
+        else:
+            new_N = _next_to(places_F, edges, keep_M, n, row_N) & (row_N < 0)
+        places_F = new_N.nonzero().squeeze(1)
+        sizes.append(sizes[-1] + len(places_F))
+        row_N[places_F] = torch.arange(sizes[-2], sizes[-1], dtype=torch.int32, device=device)
+        found.append(places_F)
+    places_A = torch.cat(found)
+    return _reach(row_N.view(-1, n), (places_A // n).int(), (places_A % n).int(), tuple(sizes))
+
+
+def _reach(row_BE: Tensor, queries_A: Tensor, entities_A: Tensor, sizes: tuple[int, ...]) -> Reach:
+    if row_BE.device.type == "cpu":
+        return Reach(row_BE, queries_A, entities_A, sizes)
+    reached_BE = row_BE >= 0
+    starts_B1 = F.pad(reached_BE.sum(1).cumsum(0), (1, 0))
+    return Reach(row_BE, queries_A, entities_A, sizes, row_BE[reached_BE], starts_B1)
+
+
+def _next_to(places_F: Tensor, edges: Edges, keep_M: Tensor, n: int, like_N: Tensor) -> Tensor:
+    """Flags the places (query * n + entity) that kept edges lead to from the given ones."""
+    found_N = torch.zeros_like(like_N, dtype=torch.bool)
+    if mark := kernel("propagation.mark", places_F.device.type):
+        mark(places_F, edges, keep_M, n, found_N)
+        return found_N
+    entities_F = places_F % n
+    starts_F = edges.offsets_E1[entities_F]
+    rows_K, slots_K = expand(starts_F, edges.offsets_E1[entities_F + 1] - starts_F)
+    kept_K = keep_M[slots_K]
+    bases_K = (places_F - entities_F)[rows_K[kept_K]]
+    found_N[bases_K + edges.neighbours_M[slots_K[kept_K]]] = True
+    return found_N
+
+
+def between(
+    edges: Edges, sources_B: Tensor, targets_B: Tensor, n_hops: int, keep_M: Tensor
+) -> Reach:
+    """Finds only the rows on paths of up to n_hops edges from each source to its target.
+
+    The target's final state is the same as with all rows. Sources are always included.
+    """
+    there, back = (reach(edges, ends_B, n_hops, keep_M) for ends_B in (sources_B, targets_B))
+    left_BE = torch.full_like(there.row_BE, n_hops + 1, dtype=torch.int16)
+    left_BE[back.queries_A.long(), back.entities_A.long()] = _hops(back)
+    queries_A, entities_A, hops_A = there.queries_A, there.entities_A, _hops(there)
+    near_A = hops_A + left_BE[queries_A.long(), entities_A.long()] <= n_hops
+    rows_A = (near_A | (hops_A == 0)).nonzero().squeeze(1)
+    queries_A, entities_A = queries_A[rows_A], entities_A[rows_A]
+    numbers_A = torch.arange(len(rows_A), dtype=torch.int32, device=rows_A.device)
+    row_BE = torch.full_like(there.row_BE, -1)
+    row_BE[queries_A.long(), entities_A.long()] = numbers_A
+    counts = torch.bincount(hops_A[rows_A].long(), minlength=n_hops + 1).cumsum(0)
+    return _reach(row_BE, queries_A, entities_A, tuple(counts.tolist()))
+
+
+def _hops(reached: Reach) -> Tensor:
+    """Returns the hop that first reached each row."""
+    counts = torch.tensor((0, *reached.sizes), device=reached.row_BE.device).diff()
+    hops = torch.arange(len(counts), dtype=torch.int16, device=counts.device)
+    return hops.repeat_interleave(counts)
+
+
+def propagate(
+    x_AD: Tensor, weights_BRD: Tensor, edges: Edges, keep_M: Tensor, reached: Reach, n_out: int
+) -> Tensor:
+    """Returns one hop's messages at the first n_out rows: sums over edges of state times weights.
+
+    x_AD are the states of the first A rows, weights_BRD the weights per query and relation (R and
+    their inverses). Slots where keep_M is False are left out.
+    """
+    device = x_AD.device.type
+    if kernel("propagation.propagate", device) is None or x_AD.dtype != torch.float32:
+        return propagate_plain(x_AD, weights_BRD, edges, keep_M, reached, n_out)
+    parts = x_AD, weights_BRD, edges, keep_M, reached, n_out
+    found: Tensor = _Propagate.apply(*parts)  # type: ignore[no-untyped-call]
+    return found
+
+
+def propagate_plain(
+    x_AD: Tensor, weights_BRD: Tensor, edges: Edges, keep_M: Tensor, reached: Reach, n_out: int
+) -> Tensor:
+    """Computes `propagate` in plain PyTorch, all edges of all rows at once."""
+    entities_O, queries_O = reached.entities_A[:n_out].long(), reached.queries_A[:n_out].long()
+    degrees_O = edges.offsets_E1.diff()[entities_O] * (entities_O >= 0)
+    rows_K, slots_K = expand(edges.offsets_E1[entities_O], degrees_O)
+    queries_K = queries_O[rows_K]
+    from_K = reached.row_BE[queries_K, edges.neighbours_M[slots_K].long()].long()
+    live_K = keep_M[slots_K] & (from_K >= 0) & (from_K < len(x_AD))
+    rows_K, slots_K, queries_K = rows_K[live_K], slots_K[live_K], queries_K[live_K]
+    weights_KD = weights_BRD[queries_K, edges.relations_M[slots_K].long()]
+    messages_KD = x_AD[from_K[live_K]] * weights_KD
+    return x_AD.new_zeros(n_out, x_AD.shape[1]).index_add(0, rows_K, messages_KD)
+
+
+class _Propagate(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x_AD: Tensor, weights_BRD: Tensor, edges: Edges, keep_M: Tensor,
+        reached: Reach, n_out: int,
+    ) -> Tensor:  # fmt: skip
+        x_AD, weights_BRD = x_AD.contiguous(), weights_BRD.contiguous()
+        ctx.save_for_backward(x_AD, weights_BRD, keep_M)
+        ctx.rest = edges, reached
+        run = compiled("propagation.propagate", x_AD.device.type)
+        found: Tensor = run(x_AD, weights_BRD, edges, keep_M, reached, n_out)
+        return found
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_OD: Tensor) -> tuple[Tensor | None, ...]:
+        x_AD, weights_BRD, keep_M = ctx.saved_tensors
+        edges, reached = ctx.rest
+        grad_OD, device = grad_OD.contiguous(), grad_OD.device.type
+        grad_x = grad_weights = None
+        if ctx.needs_input_grad[0]:  # the same along inverse edges
+            run = compiled("propagation.propagate", device)
+            back_BRD = weights_BRD.roll(edges.n_relations, 1)
+            grad_x = run(grad_OD, back_BRD, edges, keep_M, reached, len(x_AD))
+        if ctx.needs_input_grad[1]:
+            run = compiled("propagation.propagate_weights", device)
+            grad_weights = run(x_AD, grad_OD, edges, keep_M, reached)
+        return grad_x, grad_weights, None, None, None, None

@@ -1,0 +1,101 @@
+"""Finds the paths between a query's entity and an answer that contribute most to bridges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from pathe.graph.edges import Edges
+from pathe.model.bridge import Trace
+from pathe.model.left_out import BridgeScore, Ids, Run
+
+EDGES = 512  # candidate edges per hop
+BEAM = 16  # paths kept per entity
+Partial = tuple[float, float, tuple[int, ...]]  # sum of |contributions|, their sum, slots
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A path from a query's entity to an answer.
+
+    `kinds` are its relations (r, or r + R if followed backwards); `worth` is what its edges
+    contribute to the score, to first order.
+    """
+
+    steps: tuple[Ids, ...]  # triples of the graph, from the query's entity on
+    kinds: tuple[int, ...]
+    triples: tuple[int, ...]  # ids of the steps' training triples
+    worth: float
+
+
+def connections(score: BridgeScore, k: int) -> list[Connection]:
+    """Returns up to k paths to the answer with the largest contributions, largest first.
+
+    An edge's contribution is its message times the gradient of the score; a path's is the sum over
+    its edges. A beam search finds the best paths hop by hop among each hop's best edges.
+    """
+    run = score.whole
+    if not run.score.requires_grad:
+        return []
+    arrived = [trace.arrived_AD for trace in run.traces]
+    grads = torch.autograd.grad(run.score, arrived, allow_unused=True, retain_graph=True)
+    best: dict[int, list[Partial]] = {score.source: [(0.0, 0.0, ())]}
+    for trace, grad_AD in zip(run.traces, grads, strict=True):
+        if grad_AD is None:
+            continue
+        worth_M = _contributions(score.edges, run, trace, grad_AD)
+        slots = worth_M.abs().topk(min(EDGES, len(worth_M))).indices
+        slots = slots[worth_M[slots] != 0]
+        best = _extend(score, best, slots.tolist(), worth_M[slots].tolist())
+    found: dict[tuple[int, ...], float] = {}
+    for _, worth, path in best.get(score.target, []):
+        found.setdefault(path, worth)  # a path may appear at several hops
+    return [_connection(score.edges, path, worth) for path, worth in islice(found.items(), k)]
+
+
+@torch.no_grad()
+def _contributions(edges: Edges, run: Run, trace: Trace, grad_AD: Tensor) -> Tensor:
+    """Returns what each slot's edge contributes to the score in this hop."""
+    row_E = run.reached.row_BE[0]
+    from_M, to_M = row_E[edges.neighbours_M.long()], row_E[edges.owners_M.long()]
+    live_M = run.keep_M & (from_M >= 0) & (to_M >= 0)
+    live_M &= (from_M < len(trace.x_AD)) & (to_M < len(grad_AD))
+    slots_K = live_M.nonzero().squeeze(1)
+    messages_KD = trace.x_AD[from_M[slots_K].long()]
+    messages_KD = messages_KD * trace.weights_BRD[0, edges.relations_M[slots_K].long()]
+    worth_M = torch.zeros(len(live_M), device=live_M.device)
+    worth_M[slots_K] = (messages_KD * grad_AD[to_M[slots_K].long()]).sum(1)
+    return worth_M
+
+
+def _extend(
+    score: BridgeScore, best: dict[int, list[Partial]], slots: list[int], worths: list[float]
+) -> dict[int, list[Partial]]:
+    """Returns the best paths to each entity after one more hop; a path may also stop earlier."""
+    edges = score.edges
+    longer = {entity: list(paths) for entity, paths in best.items()}
+    for slot, worth in zip(slots, worths, strict=True):
+        source, target = int(edges.neighbours_M[slot]), int(edges.owners_M[slot])
+        for size, before, path in best.get(source, ()):
+            visited = {score.source, *(int(edges.owners_M[s]) for s in path)}
+            if target not in visited:
+                extended = (size + abs(worth), before + worth, (*path, slot))
+                longer.setdefault(target, []).append(extended)
+    return {entity: sorted(paths, key=lambda p: -p[0])[:BEAM] for entity, paths in longer.items()}
+
+
+def _connection(edges: Edges, slots: tuple[int, ...], worth: float) -> Connection:
+    steps, kinds = [], []
+    for slot in slots:
+        source, target = int(edges.neighbours_M[slot]), int(edges.owners_M[slot])
+        kind = int(edges.relations_M[slot])
+        kinds.append(kind)
+        forward = kind < edges.n_relations
+        steps.append(
+            (source, kind, target) if forward else (target, kind - edges.n_relations, source)
+        )
+    triples = tuple(int(edges.triples_M[slot]) for slot in slots)
+    return Connection(tuple(steps), tuple(kinds), triples, worth)

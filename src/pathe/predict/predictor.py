@@ -1,0 +1,391 @@
+"""`Predictor`: answers queries by name, with a model on a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from pathe.core.errors import ConfigError, DataError, UnknownNameError
+from pathe.core.hardware import pick_device
+from pathe.core.types import (
+    PARTS,
+    Fact,
+    Part,
+    Progress,
+    Query,
+    check_fact,
+    check_k,
+    chunks,
+    open_part,
+)
+from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.data.schema import RelationMap, Unknown, align
+from pathe.data.vocabulary import GrowingVocabulary
+from pathe.evaluation.ranking import check_task
+from pathe.graph.prepared import PreparedGraph, prepare
+from pathe.model.artifact import Artifact, load_model
+from pathe.model.builder import build_featurizer, build_scorer
+from pathe.model.left_out import TripleScore
+from pathe.model.ranks import rank
+from pathe.predict.evidence import bridge_evidence, path_evidence, score_without
+from pathe.predict.missing import most_plausible
+from pathe.predict.results import (
+    Answer,
+    BridgeEvidence,
+    Explanation,
+    MissingTriple,
+    Neighbour,
+    PathEvidence,
+    Rule,
+    ScoredTriple,
+)
+from pathe.predict.rules import learned_rules
+
+AT_ONCE = 1024  # queries per chunk,
+ANSWERS = 1 << 17  # and answers per chunk
+
+
+class Predictor:
+    """Answers queries with a model on a graph; each may be given as an object or a folder.
+
+    Entities are encoded from the graph's train split; triples of all splits count as known.
+    """
+
+    def __init__(
+        self,
+        model: Artifact | str | Path,
+        kg: KnowledgeGraph | str | Path,
+        *,
+        relation_map: RelationMap | None = None,
+        unknown: Unknown = "raise",
+        n_paths: int | None = None,
+        seed: int | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        model = model if isinstance(model, Artifact) else load_model(model)
+        kg = kg if isinstance(kg, KnowledgeGraph) else KnowledgeGraph.read(kg, every_relation=True)
+        if n_paths is not None and n_paths < 1:
+            raise ConfigError(f"n_paths must be at least 1; got {n_paths}.")
+        device = pick_device(device) if device in ("auto", "gpu") else torch.device(device)
+        kg = align(kg, model.relations, relation_map, unknown)
+        if not len(kg.train):
+            raise DataError(f"{kg.name}: no training triples to encode its entities from.")
+        self.artifact, self.relation_map = model, dict(relation_map or {})
+        self.entity_names, self.relation_names = GrowingVocabulary(kg.entities), model.relations
+        self.scorer = build_scorer(
+            model.model, model.config, prepare(kg, device), n_paths=n_paths, seed=seed
+        )
+
+    def __repr__(self) -> str:
+        n_triples = self.prepared.graph.n_triples
+        sizes = f"{len(self.entity_names):,} entities, {n_triples:,} triples"
+        return f"Predictor({self.artifact}, {sizes})"
+
+    @property
+    def prepared(self) -> PreparedGraph:
+        """The graph with the facts added so far."""
+        return self.scorer.prepared
+
+    # answers
+
+    def tails(
+        self, head: str, relation: str, k: int = 10, *, filter_known: bool = True
+    ) -> list[Answer]:
+        """Returns the k best answers to (head, relation, ?)."""
+        return next(self.answer([(head, relation, None)], k, filter_known=filter_known))
+
+    def heads(
+        self, relation: str, tail: str, k: int = 10, *, filter_known: bool = True
+    ) -> list[Answer]:
+        """Returns the k best answers to (?, relation, tail)."""
+        return next(self.answer([(None, relation, tail)], k, filter_known=filter_known))
+
+    def relations(
+        self, head: str, tail: str, k: int = 10, *, filter_known: bool = True
+    ) -> list[Answer]:
+        """Returns the k best answers to (head, ?, tail)."""
+        return next(self.answer([(head, None, tail)], k, filter_known=filter_known))
+
+    def answer(
+        self, queries: Iterable[Query], k: int = 10, *, filter_known: bool = True
+    ) -> Iterator[list[Answer]]:
+        """Yields the k best answers to each of many queries, in their order.
+
+        A query is (head, relation, tail) with None for the part to predict. Answers that the graph
+        already has are left out unless `filter_known` is False.
+        """
+        check_k(k)
+        for chunk in chunks(queries, max(min(AT_ONCE, ANSWERS // k), 1)):
+            open_parts = [open_part(query) for query in chunk]
+            found: dict[int, list[Answer]] = {}
+            for part in PARTS:
+                rows = [i for i, p in enumerate(open_parts) if p == part]
+                if rows:
+                    ids_B3 = self._ids([chunk[i] for i in rows])
+                    answers = self._best(ids_B3, part, k, filter_known)
+                    found |= dict(zip(rows, answers, strict=True))
+            yield from (found[i] for i in range(len(chunk)))
+
+    def known_answers(self, query: Query) -> list[str]:
+        """Returns the answers that the graph already has."""
+        part = open_part(query)
+        ids = self.prepared.known().find(self._ids([query]), part)[1]
+        return (self.relation_names if part == "relation" else self.entity_names).names(ids.cpu())
+
+    def check_names(self, query: Query) -> None:
+        """Raises UnknownNameError, which suggests the closest names, if a name is unknown."""
+        for part, name in zip(PARTS, query, strict=True):
+            if name is not None:
+                if part == "relation":
+                    self._relation_ids([name])
+                else:
+                    self.entity_names.id(name)
+
+    def score(self, triples: Iterable[Fact], asked: Part | None = None) -> list[ScoredTriple]:
+        """Returns each triple's score, and the rank and probability of one part of it.
+
+        `asked` is that part: by default the tail, or the relation if the model was trained for
+        relations only.
+        """
+        triples, rows = list(triples), []
+        if asked is not None and asked not in PARTS:
+            raise ConfigError(f"asked must be head, relation or tail; got {asked!r}.")
+        part = self._part(asked)
+        for chunk in chunks(triples, AT_ONCE):
+            for fact in chunk:
+                check_fact(fact)
+            for ids_B3, scores_BC, known_BC in self._scores(self._ids(chunk), part):
+                true_B1 = ids_B3[:, PARTS.index(part)][:, None]
+                own_B1 = scores_BC.gather(1, true_B1)
+                scores_BC.masked_fill_(known_BC, float("-inf")).scatter_(1, true_B1, own_B1)
+                rank_B = rank(scores_BC, true_B1[:, 0]).realistic_B.floor().long()
+                chance_B = self._log_probabilities(scores_BC, part, own_B1)[:, 0].exp()
+                columns = (own_B1[:, 0], chance_B, rank_B, known_BC.gather(1, true_B1)[:, 0])
+                rows += list(zip(*(column.tolist() for column in columns), strict=True))
+        return [ScoredTriple(*fact, *rest) for fact, rest in zip(triples, rows, strict=True)]
+
+    # vectors
+
+    def embed(self, names: str | Iterable[str] | None = None) -> npt.NDArray[np.float32]:
+        """Returns a vector per entity: of those named, or of all in the order of their ids."""
+        if names is None:
+            self.refresh()
+            return self.scorer.vectors.flat().float().cpu().numpy()
+        ids = self.entity_names.ids([names] if isinstance(names, str) else names)
+        return self.scorer.vectors.flat(ids.to(self.prepared.device)).float().cpu().numpy()
+
+    def similar(self, name: str, k: int = 10) -> list[Neighbour]:
+        """Returns the k entities with the most similar vectors, by cosine."""
+        check_k(k)
+        ids, near = self.scorer.vectors.nearest(self.entity_names.id(name), k)
+        names = self.entity_names.names(ids)
+        return [Neighbour(i + 1, names[i], value) for i, value in enumerate(near)]
+
+    # missing triples
+
+    def missing(
+        self,
+        k: int = 100,
+        *,
+        relations: str | Iterable[str] | None = None,
+        progress: Progress | None = None,
+    ) -> Iterator[MissingTriple]:
+        """Yields the k most plausible triples that the graph lacks, best first.
+
+        Candidates are all heads of a relation with all its tails, for the relations given (default:
+        all), scored in chunks.
+        """
+        check_task(self.artifact.config.task, "link")
+        check_k(k)
+        self.refresh()
+        best = most_plausible(
+            self.scorer,
+            self.prepared.known(),
+            self._wanted(relations),
+            k,
+            self._temperature("tail"),
+            progress,
+        )
+        heads, tails = (self.entity_names.names(best.triples_K3[:, i].cpu()) for i in (0, 2))
+        names = zip(heads, self.relation_names.names(best.triples_K3[:, 1]), tails, strict=True)
+        rows = zip(names, best.scores_K.tolist(), best.plausible_K.tolist(), strict=True)
+        for i, (triple, score, plausible) in enumerate(rows):
+            yield MissingTriple(i + 1, *triple, score, plausible)
+
+    # evidence
+
+    def explain(
+        self, head: str, relation: str, tail: str, asked: Part | None = None
+    ) -> Explanation:
+        """Explains a triple's score by the effect of leaving out each path.
+
+        The paths are those of the head, of the tail and, if the model has bridges, between them.
+        `asked` is the part that is ranked, as in `score`.
+        """
+        [scored] = self.score([(head, relation, tail)], asked)
+        score = self._triple_score(head, relation, tail, asked)
+        alone = score.without(score.paths) - score.bridged
+        return Explanation(
+            head,
+            relation,
+            tail,
+            score=scored.score,
+            probability=scored.probability,
+            rank=scored.rank,
+            alone=alone,
+            paths=path_evidence(score, self._named),
+            bridged=score.bridged,
+            bridges=bridge_evidence(score, self._named),
+        )
+
+    def score_without(
+        self,
+        head: str,
+        relation: str,
+        tail: str,
+        paths: Iterable[PathEvidence | BridgeEvidence],
+        asked: Part | None = None,
+    ) -> float:
+        """Returns the triple's score without some paths of its explanation."""
+        return score_without(self._triple_score(head, relation, tail, asked), paths, self._named)
+
+    def rules(
+        self, relations: str | Iterable[str] | None = None, k: int = 5, *, facts: int = 32
+    ) -> Iterator[Rule]:
+        """Yields the k paths that the model trusts most, per relation (default: all).
+
+        Trust is estimated from a sample of each relation's facts, scored as if they were missing.
+        """
+        if self.scorer.model.bridge is None or self.scorer.model.link_head is None:
+            raise ConfigError(
+                "Rules need a link model with bridges: train with --set bridge=paths."
+            )
+        check_k(k)
+        whole_pairs = self.artifact.config.hold_out_pairs
+        wanted = self._wanted(relations)
+        for found in learned_rules(
+            self.scorer, wanted, k=k, n_facts=facts, whole_pairs=whole_pairs
+        ):
+            yield from (rule.named(self.relation_names) for rule in found)
+
+    # new facts
+
+    def add(self, facts: Iterable[Fact]) -> int:
+        """Adds facts to the graph, also about new entities; returns how many were new.
+
+        Entities in these facts, and in later queries, are encoded again. Other vectors stay as they
+        are, although their paths may now include the new facts, until `refresh`. With mined paths,
+        all paths are mined again.
+        """
+        facts = list(facts)
+        for fact in facts:
+            check_fact(fact)
+        relations = self._relation_ids([fact[1] for fact in facts])  # may raise: before any change
+        heads, tails = (torch.tensor([self.entity_names.add(f[i]) for f in facts]) for i in (0, 2))
+        larger, new_N3 = self.prepared.add(
+            torch.stack([heads, relations, tails], 1), len(self.entity_names)
+        )
+        if len(new_N3):
+            n_paths = self.scorer.featurizer.n_paths
+            featurizer = build_featurizer(self.artifact.config, larger, n_paths)
+            self.scorer.grow(featurizer, new_N3[:, [0, 2]].unique().long())
+        return len(new_N3)
+
+    def refresh(self) -> None:
+        """Makes the next query encode all entities again, if facts were added."""
+        self.scorer.vectors.refresh()
+
+    def warm(self, progress: Progress | None = None) -> None:
+        """Encodes every entity now, rather than at the first query."""
+        self.scorer.vectors.all(progress)
+
+    # internals
+
+    def _part(self, asked: Part | None) -> Part:
+        return asked or ("tail" if self.scorer.model.link_head else "relation")
+
+    def _triple_score(self, head: str, relation: str, tail: str, asked: Part | None) -> TripleScore:
+        part = self._part(asked)
+        check_task(self.artifact.config.task, "relation" if part == "relation" else "link")
+        return self.scorer.triple(self._ids([(head, relation, tail)])[0], part)
+
+    def _wanted(self, relations: str | Iterable[str] | None) -> list[int]:
+        """Returns the ids of the relations given, or of all."""
+        if relations is None:
+            return list(range(len(self.relation_names)))
+        relations = [relations] if isinstance(relations, str) else relations
+        return sorted(set(self.relation_names.ids(relations).tolist()))
+
+    def _named(self, steps: Iterable[tuple[int, int, int]]) -> list[Fact]:
+        entities, relations = self.entity_names, self.relation_names
+        return [(entities[h], relations[r], entities[t]) for h, r, t in steps]
+
+    def _ids(self, queries: list[Any]) -> Tensor:
+        """Returns (B, 3) ids of queries for the same part, with -1 in its place."""
+        columns = []
+        for place in range(3):
+            names = [query[place] for query in queries]
+            if names[0] is None:
+                columns.append(torch.full((len(names),), -1))
+            else:
+                ids = self._relation_ids if place == 1 else self.entity_names.ids
+                columns.append(ids(names))
+        return torch.stack(columns, 1).to(self.prepared.device)
+
+    def _relation_ids(self, names: list[str]) -> Tensor:
+        try:
+            return self.relation_names.ids(names)
+        except UnknownNameError as error:
+            for name in names:
+                if name in self.relation_map and name not in self.relation_names:
+                    mapped = self.relation_map[name]
+                    raise UnknownNameError(
+                        f"{error} The relation map renames {name!r} to {mapped!r}: use that name."
+                    ) from None
+            raise
+
+    def _scores(self, ids_M3: Tensor, part: Part) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yields (queries, scores of all candidates, which are known) per chunk."""
+        check_task(self.artifact.config.task, "relation" if part == "relation" else "link")
+        known = self.prepared.known()
+        for ids_B3 in self.scorer.chunks(ids_M3, part):
+            scores_BC = self.scorer.scores(ids_B3, part)
+            known_BC = torch.zeros_like(scores_BC, dtype=torch.bool)
+            known_BC[known.find(ids_B3, part)] = True
+            yield ids_B3, scores_BC, known_BC
+
+    def _temperature(self, part: Part) -> float:
+        return self.artifact.temperatures.get("relation" if part == "relation" else "link", 1.0)
+
+    def _log_probabilities(self, scores_BC: Tensor, part: Part, of_BK: Tensor) -> Tensor:
+        """Returns the log-softmax of some scores over all scores of a row."""
+        temperature = self._temperature(part)
+        return of_BK / temperature - (scores_BC / temperature).logsumexp(1, keepdim=True)
+
+    def _best(
+        self, ids_M3: Tensor, part: Part, k: int, filter_known: bool
+    ) -> Iterator[list[Answer]]:
+        names = self.relation_names if part == "relation" else self.entity_names
+        for _, scores_BC, known_BC in self._scores(ids_M3, part):
+            if filter_known:
+                scores_BC.masked_fill_(known_BC, float("-inf"))
+            best = scores_BC.topk(min(k, scores_BC.shape[1]))
+            chances_BK = self._log_probabilities(scores_BC, part, best.values).exp()
+            known_BK = known_BC.gather(1, best.indices)
+            all_names = iter(names.names(best.indices.flatten().cpu()))
+            for row in zip(
+                best.values.tolist(), chances_BK.tolist(), known_BK.tolist(), strict=True
+            ):
+                cells = list(zip(islice(all_names, len(row[0])), *row, strict=True))
+                yield [
+                    Answer(i + 1, name, score, chance, known)
+                    for i, (name, score, chance, known) in enumerate(cells)
+                    if score > float("-inf")
+                ]

@@ -1,0 +1,203 @@
+"""Results of a `Predictor`: records with names, and their text form."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from pathe.core.types import Fact
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer: its rank, name, score (higher is better) and probability.
+
+    The probability assumes that one of the ranked candidates is correct.
+    """
+
+    rank: int
+    name: str
+    score: float
+    probability: float
+    known: bool = False  # whether the graph already has it
+
+
+@dataclass(frozen=True)
+class ScoredTriple:
+    """A triple with its score, and the rank and probability of one part among all candidates.
+
+    Other known answers don't compete. Ties get the middle rank.
+    """
+
+    head: str
+    relation: str
+    tail: str
+    score: float
+    probability: float
+    rank: int
+    known: bool
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """An entity similar to another one, by the cosine of their vectors."""
+
+    rank: int
+    name: str
+    similarity: float
+
+
+@dataclass(frozen=True)
+class MissingTriple:
+    """A triple that the graph lacks, and how plausible it is, from 0 to 1."""
+
+    rank: int
+    head: str
+    relation: str
+    tail: str
+    score: float
+    plausibility: float
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule that a model with bridges has learned: pairs connected by `path` have `relation`.
+
+    `trust` is the path's share of what all paths contribute to the scores of sampled facts. In the
+    training graph it connects `connected` pairs, `support` of which have the relation.
+    """
+
+    relation: str
+    path: list[str]  # relations, with ^ before one that is followed backwards
+    trust: float
+    support: int
+    connected: int
+    confidence: float
+
+    def words(self) -> str:
+        """Returns the path as arrows."""
+        return " ".join(f"<-{r[1:]}-" if r.startswith("^") else f"-{r}->" for r in self.path)
+
+
+@dataclass(frozen=True)
+class PathEvidence:
+    """One path of the head or the tail; `effect` is what the score loses without it.
+
+    The entity's other paths are kept, so a redundant path has no effect.
+    """
+
+    of: Literal["head", "tail"]
+    steps: list[Fact]  # in the order of the path; empty for an entity without edges
+    count: int  # how often it was sampled
+    effect: float
+
+
+@dataclass(frozen=True)
+class BridgeEvidence:
+    """A path that connects head and tail; `effect` is what the score loses without its edges."""
+
+    steps: list[Fact]  # triples of the graph from one end to the other, in either direction
+    effect: float
+
+    def words(self, start: str) -> str:
+        """Returns the path from `start` on, with arrows as in the graph."""
+        return start + arrows(walked(self.steps, start))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A triple's score and the paths behind it, those with the largest effect first."""
+
+    head: str
+    relation: str
+    tail: str
+    score: float
+    probability: float
+    rank: int
+    alone: float  # the score without any path, from both entities' relational contexts
+    paths: list[PathEvidence]
+    bridged: float = 0.0  # what all paths between head and tail add to the score
+    bridges: list[BridgeEvidence] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def focus(self, path: PathEvidence) -> str:
+        """Returns the entity that a path belongs to."""
+        return self.head if path.of == "head" else self.tail
+
+    def start(self, bridge: BridgeEvidence) -> str:
+        """Returns the end at which a path between head and tail starts."""
+        return self.head if self.head in bridge.steps[0] else self.tail
+
+    def words(self, n: int = 5) -> str:
+        """Returns the triple and the n paths with the largest effect, one per line."""
+        lines = [
+            f"{self.head} -{self.relation}-> {self.tail}: score {self.score:.2f}, rank "
+            f"{self.rank:,}, probability {self.probability:.1%}; {self.alone:.2f} without any path"
+        ]
+        bridges, shown = self.strongest(n)
+        for path, steps, more in shown:
+            start = path_start(steps, self.focus(path))
+            names = start + arrows(walked(steps, start)) if steps else f"{start} by itself"
+            lines.append(f"{path.effect:+.3f} {path.of}: {names}{more}")
+        if self.bridged:
+            lines.insert(1, f"{self.bridged:+.3f} by all paths between them")
+        for i, bridge in enumerate(bridges):
+            lines.insert(2 + i, f"{bridge.effect:+.3f} between: {bridge.words(self.start(bridge))}")
+        return "\n".join(lines)
+
+    def strongest(
+        self, n: int
+    ) -> tuple[list[BridgeEvidence], list[tuple[PathEvidence, list[Fact], str]]]:
+        """Returns the n paths with the largest effect: between head and tail, and of either."""
+        shown = self.shown(n)
+        effects = [bridge.effect for bridge in self.bridges] + [path.effect for path, *_ in shown]
+        order = sorted(range(len(effects)), key=lambda i: -abs(effects[i]))[:n]
+        between = sum(i < len(self.bridges) for i in order)
+        return self.bridges[:between], shown[: len(order) - between]
+
+    def shown(self, n: int) -> list[tuple[PathEvidence, list[Fact], str]]:
+        """Returns n paths, each with its steps near the entity and a remark.
+
+        Of paths with the same steps there, only the one with the largest effect is shown.
+        """
+        groups: dict[tuple[str, tuple[Fact, ...]], list[PathEvidence]] = {}
+        for path in self.paths:
+            close = tuple(near(path.steps, self.focus(path)))
+            groups.setdefault((path.of, close), []).append(path)
+        found = []
+        for (_, steps), paths in list(groups.items())[:n]:
+            hops = len(paths[0].steps)
+            remarks = [f"{hops} hops"] if len(steps) < hops else []
+            remarks += [f"and {len(paths) - 1} like it"] if len(paths) > 1 else []
+            found.append((paths[0], list(steps), f" ({', '.join(remarks)})" if remarks else ""))
+        return found
+
+
+def path_start(steps: list[Fact], focus: str) -> str:
+    """Returns the first entity of a path; without edges, the focus."""
+    return steps[0][0] if steps else focus
+
+
+def walked(steps: list[Fact], start: str) -> list[tuple[str, bool, str]]:
+    """Returns a path's hops from `start`: (relation, whether forward, next entity)."""
+    found = []
+    for head, relation, tail in steps:
+        forward = head == start
+        start = tail if forward else head
+        found.append((relation, forward, start))
+    return found
+
+
+def arrows(hops: list[tuple[str, bool, str]]) -> str:
+    """Returns hops as text, with arrows as in the graph."""
+    return "".join(f" -{r}-> {name}" if along else f" <-{r}- {name}" for r, along, name in hops)
+
+
+def near(steps: list[Fact], focus: str, hops: int = 2) -> list[Fact]:
+    """Returns the steps of a path within `hops` of its focus."""
+    start = path_start(steps, focus)
+    names = [start, *(name for _, _, name in walked(steps, start))]
+    at = names.index(focus) if focus in names else 0
+    return steps[max(at - hops, 0) : at + hops]

@@ -1,0 +1,306 @@
+"""Results as tables for the terminal. Yields renderables; only the command line prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Column, Table
+from rich.text import Text
+
+from pathe.core.config import Config, describe_settings
+from pathe.evaluation.metrics import METRICS
+from pathe.predict.results import path_start, walked
+from pathe.reports.plots import shorten
+
+if TYPE_CHECKING:
+    from pathe.core.types import Fact, Query
+    from pathe.data.schema import Coverage
+    from pathe.predict import results
+
+    Rows = Iterable[tuple[str | Text, ...]]
+
+COLOURS = {"well suited": "green", "workable": "yellow", "poorly suited": "red"}
+RULES = 3  # relations shown per kind of leakage
+
+
+def plain(name: str) -> str:
+    """Returns a name on one line, with unprintable characters escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
+
+
+def _name(name: str, style: str = "") -> Text:
+    return Text(plain(name), style=style)
+
+
+def _relation(name: str) -> Text:
+    return _name(shorten(name, 56))
+
+
+def percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    return "-" if value is None else f"{value:,.{digits}f}"
+
+
+def _right(title: str = "") -> Column:
+    return Column(title, justify="right")
+
+
+def _table(rows: Rows, *columns: str | Column, **options: Any) -> Table:
+    table = Table(*columns, box=None, **options)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _topic(title: str, rows: Rows, *columns: str | Column) -> Table:
+    """Returns a table with a title; without columns, of labels and values without a header."""
+    look: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "min_width": 56}
+    two = columns or (Column(overflow="fold"), Column(overflow="fold"))
+    return _table(rows, *two, title=title, show_header=bool(columns), **look)
+
+
+def analysis(result: dict[str, Any]) -> Iterator[RenderableType]:
+    """Yields the report of `graph.analysis.analyze`: a table per topic, then the verdict."""
+    yield _name(result["name"], "bold")
+    yield _topic("Counts", _counts(result["counts"]))
+    degree, percentiles = result["degree"], result["degree"]["percentiles"]
+    rows = [
+        ("mean", number(degree["mean"], 2)),
+        ("median", number(percentiles["50"], 0)),
+        ("99th percentile", number(percentiles["99"], 0)),
+        ("largest", number(degree["max"], 0)),
+    ]
+    yield _topic("Degree (incoming and outgoing training edges per entity)", rows)
+    yield from _relations(result["relations"])
+    columns = ("neighbours included", "distinct", "unique")
+    contexts = _contexts(result["contexts"])
+    yield _topic("Contexts: how far they tell entities apart", contexts, *columns)
+    yield _topic("Walks", _walks(result["walks"], result["reach"]))
+    yield _topic("Leakage between splits", _leakage(result["leakage"], result["pairs"]))
+    if counts := result["inference"]:
+        yield _topic("Inference graph (other entities, same relations)", _counts(counts))
+    grade = result["verdict"]["grade"]
+    yield f"[bold]Verdict:[/] [bold {COLOURS.get(grade, 'bold')}]{grade}[/]"
+    for sentence in result["verdict"]["sentences"]:
+        yield Padding(Text(sentence), (0, 0, 0, 2), expand=False)
+
+
+def _counts(counts: dict[str, Any]) -> Rows:
+    yield "entities", f"{counts['entities']:,}"
+    yield "  of them in train", f"{counts['entities_in_train']:,}"
+    yield "relations", f"{counts['relations']:,}"
+    for split, n in counts["triples"].items():
+        if n:
+            yield f"{split} triples", f"{n:,}"
+        if n and split in counts["seen"]:
+            yield "  with both entities in train", f"{counts['seen'][split]:,}"
+    if n := counts.get("shared_entities"):
+        yield "entities shared with the training graph", f"{n:,}"
+    if n := counts.get("unseen_relations"):
+        yield "relations that the training graph lacks", f"{n:,}"
+
+
+def _relations(relations: dict[str, Any]) -> Iterator[RenderableType]:
+    numbers = (Column(title, justify="right", no_wrap=True) for title in ("triples", "share"))
+    rows = ((_relation(r["relation"]), f"{r['triples']:,}", percent(r["share"]))
+            for r in relations["top"])  # fmt: skip
+    name = Column("relation", overflow="fold")
+    yield _topic("Most frequent relations", rows, name, *numbers)
+    yield (
+        f"  two most frequent: {percent(relations['top_two_share'])} of triples; as "
+        f"diverse as {number(relations['effective'])} equally frequent relations\n"
+    )
+
+
+def _contexts(rounds: list[dict[str, Any]]) -> Rows:
+    for row in rounds:
+        hops = f"{row['round']} hop{'s' * (row['round'] > 1)}" if row["round"] else "none"
+        yield hops, percent(row["distinct"]), percent(row["alone"])
+
+
+def _walks(walks: dict[str, Any], reach: dict[str, Any] | None) -> Rows:
+    dead = walks["dead_ends"]
+    yield "entities without outgoing edges", f"{dead['without_out']:,}"
+    yield "entities without incoming edges", f"{dead['without_in']:,}"
+    yield "entities without edges (in valid or test only)", f"{dead['isolated']:,}"
+    yield "mean hops of outgoing walks (at most 10)", number(walks["out"]["mean_hops"])
+    yield "mean hops of incoming walks (at most 10)", number(walks["in"]["mean_hops"])
+    if reach:
+        label = f"{reach['split']} tails reached by 64 three-hop walks from the head"
+        yield label, percent(reach["visited"])
+        if reach["within"]:
+            shares = ", ".join(percent(share) for share in reach["within"])
+            yield f"{reach['split']} tails within 1, 2, 3 hops", shares
+
+
+def _leakage(leakage: dict[str, Any], pairs: dict[str, Any]) -> Rows:
+    for split, n in leakage["overlap"].items():
+        yield f"{split} triples also in train", number(n, 0)
+    for kind in ("symmetric", "inverse", "duplicate"):
+        yield f"{kind} relations", f"{len(leakage[kind]):,}" if leakage[kind] else "none"
+        for rule in leakage[kind][:RULES]:
+            names = Text(", ").join(_relation(name) for name in rule["relations"])
+            yield Text("  ").append(names), percent(min(rule["shares"]))
+        if len(leakage[kind]) > RULES:
+            yield "  ... (all with --json)", ""
+    test = leakage["test"]
+    yield "test pairs linked in train, same direction", percent(test["linked_same"])
+    yield "test pairs linked in train, reversed", percent(test["linked_reverse"])
+    yield "test answers that follow from such a relation", percent(test["leaked"])
+    yield "training pairs linked more than once", percent(pairs["train"])
+    yield "valid pairs linked in train", percent(pairs["valid"])
+
+
+def path(focus: str, steps: list[Fact]) -> Text:
+    """Returns a path as one line, with the entity that it describes highlighted."""
+
+    def name(entity: str) -> Text:
+        return _name(entity, "bold cyan" if entity == focus else "")
+
+    start = path_start(steps, focus)
+    line = Text.assemble("  ", name(start))
+    for relation, along, entity in walked(steps, start):
+        before, after = (" -", "-> ") if along else (" <-", "- ")
+        line.append(before, "dim").append(plain(relation)).append(after, "dim").append(name(entity))
+    return line
+
+
+def result(found: dict[str, Any]) -> Iterator[RenderableType]:
+    """Yields the metrics of an evaluation or a run, and what is known of its model."""
+    if "mrr" in found:
+        what = f"{found['task']} prediction, {found['split']} split"
+        data = _name(found.get("data", ""), "bold")
+        yield Text.assemble(data, f": {what}, {found['test_set']} test set")
+        n = f"{found['n_candidates']:,}"
+        among = f"all {n} entities" if found["protocol"] == "full" else f"{n} random entities"
+        if found["task"] == "relation":
+            among = f"{n} relations"
+        yield (
+            f"  {found['n_triples']:,} triples, ranked among {among}, "
+            f"{found['n_paths']} paths per entity"
+        )
+        sides = {"heads": "head", "tails": "tail", "relations": "relation"}
+        shown = {"all": found} | {name: found.get(key) for name, key in sides.items()}
+        rows = ((name, *(number(row[m.key], m.digits) for m in METRICS))
+                for name, row in shown.items() if row)  # fmt: skip
+        yield _table(rows, "", *(_right(metric.title) for metric in METRICS))
+    if "parameters" in found:
+        as_published = found["parameters_as_published"]
+        paper = f" ({as_published:,} as the paper counts them)" if as_published else ""
+        yield f"  {found['parameters']:,} parameters{paper}"
+    if "train_seconds" in found:
+        epochs = "1 epoch" if found["epochs"] == 1 else f"{found['epochs']} epochs"
+        yield f"  {epochs} in {number(found['train_seconds'])} s on {found['device']}"
+
+
+def answers(
+    query: Query, found: list[results.Answer], reasons: list[results.Explanation], n_known: int
+) -> Iterator[RenderableType]:
+    """Yields a query and its answers, best first, each with its explanation if there is one."""
+    head, relation, tail = (name or "?" for name in query)
+    yield _name(f"{head}  -{relation}->  {tail}", "bold")
+    rows: list[tuple[str | Text, ...]] = []
+    for i, answer in enumerate(found):
+        mark = Text("known" if answer.known else "", style="dim")
+        figures = number(answer.score, 2), percent(answer.probability)
+        rows.append((str(answer.rank), _name(answer.name), *figures, mark))
+        rows += [("", line) for line in (evidence(reasons[i], 3) if reasons else ())]
+    columns = (_right(), "answer", _right("score"), _right("probability"), "")
+    yield _table(rows, *columns) if found else "  no answers left: all are known"
+    if n_known:
+        yield Text(f"  {n_known:,} known left out; --known shows them", style="dim")
+
+
+def judged(
+    triple: results.ScoredTriple, reasons: list[results.Explanation]
+) -> Iterator[RenderableType]:
+    """Yields a triple, its score, and the explanation."""
+    yield _name(f"{triple.head}  -{triple.relation}->  {triple.tail}", "bold")
+    yield (
+        f"  score {number(triple.score, 2)}, rank {triple.rank:,}, probability "
+        f"{percent(triple.probability)}" + (", known already" if triple.known else "")
+    )
+    for reason in reasons:
+        yield f"  score without any path: {number(reason.alone, 2)}; what it loses without each:"
+        yield from evidence(reason, 10)
+
+
+def evidence(reason: results.Explanation, n: int) -> Iterator[Text]:
+    """Yields the n paths that changed a score most, a line each."""
+
+    def line(effect: float, label: str) -> Text:
+        colour = "green" if effect > 0 else "red"
+        return Text.assemble((f"{effect:+.3f}", colour), (label, "dim"))
+
+    if reason.bridged:
+        yield line(reason.bridged, " by all paths between them")
+    bridges, shown = reason.strongest(n)
+    for bridge in bridges:
+        words = plain(bridge.words(reason.start(bridge)))
+        yield line(bridge.effect, " between ").append(words)
+    for found, steps, remark in shown:
+        whole = line(found.effect, f" {found.of}").append(path(reason.focus(found), steps))
+        yield whole.append(remark, style="dim")
+
+
+def neighbours(entity: str, found: list[results.Neighbour]) -> Iterator[RenderableType]:
+    """Yields the entities nearest to one, nearest first."""
+    yield _name(entity, "bold")
+    rows = ((str(row.rank), _name(row.name), number(row.similarity, 3)) for row in found)
+    yield _table(rows, _right(), "entity", _right("similarity"))
+
+
+def missing(found: list[results.MissingTriple]) -> Iterator[RenderableType]:
+    """Yields triples that the graph lacks, most plausible first."""
+    rows = ((str(row.rank), _name(row.head), _name(row.relation), _name(row.tail),
+             percent(row.plausibility)) for row in found)  # fmt: skip
+    table = _table(rows, _right(), "head", "relation", "tail", _right("plausibility"))
+    yield table if found else "none found: the graph holds every triple that was scored"
+
+
+def rules(found: list[results.Rule]) -> Iterator[RenderableType]:
+    """Yields the rules that a model has learned, a table per relation."""
+    if not found:
+        yield "none found: no path between two entities raised the score of a sampled fact"
+    for relation in dict.fromkeys(rule.relation for rule in found):
+        yield _name(relation, "bold")
+        rows = ((_name(rule.words()), percent(rule.trust), f"{rule.support:,}",
+                 f"{rule.connected:,}", percent(rule.confidence))
+                for rule in found if rule.relation == relation)  # fmt: skip
+        numbers = ("trust", "support", "connected", "confidence")
+        yield _table(rows, "path", *map(_right, numbers))
+
+
+def coverage(name: str, found: Coverage) -> Iterator[RenderableType]:
+    """Yields how much of a graph's schema a model knows."""
+    n, known = len(found.matches), len(found.matches) - len(found.unknown)
+    share = found.known_triples / found.triples if found.triples else None
+    yield _name(name, "bold")
+    yield f"  the model knows {known:,} of {n:,} relations, {percent(share)} of the triples"
+
+    def theirs(name: str | None, inverse: bool) -> Text:
+        return _name("unknown", "red") if name is None else _name("^" * inverse + name)
+
+    rows = ((_relation(row.name), theirs(row.model, row.inverse), f"{row.triples:,}")
+            for row in found.matches)  # fmt: skip
+    yield _table(rows, "relation", "the model's", _right("triples"))
+    if found.unused:
+        yield f"  {len(found.unused):,} relations of the model are not in the graph"
+
+
+def settings(presets: list[str]) -> Iterator[RenderableType]:
+    """Yields every setting with its default and meaning, and the presets."""
+    described = describe_settings(Config())
+    rows = ((name, Text(default), Text(meaning)) for name, default, meaning in described)
+    yield _table(rows, "setting", "default", "meaning")
+    yield "\n`pathe train` chooses bridges, batch size, epochs and more to suit graph and machine;"
+    yield "a run's config.yaml holds the settings it used."
+    yield "\n[bold]Presets[/] (pathe config PRESET shows one)"
+    for name in presets:
+        yield f"  {name}"

@@ -1,0 +1,1 @@
+"""The learner, its batches and losses, default settings, and the run folder."""

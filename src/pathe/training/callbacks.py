@@ -1,0 +1,185 @@
+"""Lightning callbacks and settings of a run: stopping, progress, checkpoints, metrics."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
+from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
+
+from pathe.core.errors import Interrupted
+from pathe.core.files import replacing
+
+
+class StopKey(pl.Callback):
+    """Saves a checkpoint and stops after the current step on Ctrl-C; a second one stops at once."""
+
+    def __init__(self, checkpoint: Path, accumulate: int) -> None:
+        self.checkpoint, self.accumulate, self.pressed = checkpoint, accumulate, False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Handles SIGINT within the context."""
+
+        def press(signum: int, frame: Any) -> None:
+            self.pressed = True
+            signal.signal(signum, before)
+
+        try:
+            before = signal.signal(signal.SIGINT, press)
+        except ValueError:  # not in the main thread, which handles signals
+            yield
+            return
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def on_train_batch_end(
+        self,
+        trainer: pl.Trainer,
+        learner: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        stepped = (batch_idx + 1) % self.accumulate == 0
+        if stepped and not trainer.is_last_batch and self._agreed(trainer):
+            trainer.save_checkpoint(self.checkpoint)
+            self._stop()
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
+        if self.checkpoint.exists() and self._agreed(trainer):
+            self._stop()  # the last epoch's end has saved a checkpoint
+
+    def _agreed(self, trainer: pl.Trainer) -> bool:
+        """Whether any process was asked to stop: all must stop in the same step."""
+        if trainer.world_size == 1:
+            return self.pressed
+        return trainer.strategy.reduce_boolean_decision(self.pressed, all=False)
+
+    def _stop(self) -> None:
+        raise Interrupted(
+            f"Stopped and saved. Resume with --resume --out {self.checkpoint.parents[1]}"
+        )
+
+
+class Bar(RichProgressBar):
+    """A progress bar that reads the loss only every few steps, as that synchronises with a GPU."""
+
+    def __init__(self, every: int) -> None:
+        super().__init__(every, leave=False, console_kwargs={"stderr": True})
+
+    def _update_metrics(self, trainer: pl.Trainer, *given: Any, **more: Any) -> None:
+        if trainer.global_step % self.refresh_rate == 0:
+            super()._update_metrics(trainer, *given, **more)
+
+
+class EpochLines(pl.Callback):
+    """Prints a line per epoch, for output that can't show a progress bar."""
+
+    def __init__(self, say: Callable[[str], None], validation: str) -> None:
+        self.say, self.validation = say, validation
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, learner: Any) -> None:
+        line = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+        line += f": loss {learner.epoch_loss:.3f}"
+        score = trainer.callback_metrics.get("valid_score")
+        if score is not None and _validated(trainer):
+            line += f", {self.validation} {float(score):.3f}"
+        if trainer.is_global_zero:
+            self.say(line)
+
+
+class Keep(ModelCheckpoint):
+    """A ModelCheckpoint that still finds its files after the run's folder was moved."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        def moved(path: str) -> str:
+            return str(Path(str(self.dirpath)) / Path(path).name) if path else path
+
+        paths = ("best_model_path", "kth_best_model_path", "last_model_path")
+        state = state_dict | {"dirpath": self.dirpath} | {k: moved(state_dict[k]) for k in paths}
+        state["best_k_models"] = {moved(k): v for k, v in state_dict["best_k_models"].items()}
+        super().load_state_dict(state)
+
+
+class WholeFiles(TorchCheckpointIO):
+    """Writes checkpoints atomically: to a temporary file first, then renamed."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
+    ) -> None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        with replacing(Path(path)) as aside:
+            torch.save(checkpoint, aside)
+
+
+class MetricLines(pl.Callback):
+    """Writes a JSON line per epoch; a resumed run first removes lines of epochs to be repeated."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
+        if not self.path.exists() or not trainer.is_global_zero:
+            return
+        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = [
+            x for x in lines if x.endswith("\n") and json.loads(x)["epoch"] < trainer.current_epoch
+        ]
+        self.path.write_text("".join(kept), encoding="utf-8")
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, learner: Any) -> None:
+        if not trainer.is_global_zero:
+            return
+        found = trainer.callback_metrics.items()
+        values = {k: float(v) for k, v in found if not k.startswith("loss")}
+        if not _validated(trainer):
+            values = {k: v for k, v in values.items() if not k.startswith("valid_")}
+        values["loss"] = learner.epoch_loss
+        line = {"epoch": trainer.current_epoch, "step": trainer.global_step, **values}
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def _validated(trainer: pl.Trainer) -> bool:
+    """Whether this epoch was validated: the metrics of the last one stay where it wasn't."""
+    return (trainer.current_epoch + 1) % (trainer.check_val_every_n_epoch or 1) == 0
+
+
+@contextmanager
+def tf32() -> Iterator[None]:
+    """Allows TF32 matrix products on a GPU; for training, while evaluation uses full float32."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hides Lightning's notices about devices, loggers and data-loader workers."""
+    logs = [logging.getLogger(n) for n in ("lightning.pytorch", "lightning.fabric")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module="lightning")
+            warnings.filterwarnings("ignore", message="The AccumulateGrad node's stream")
+            yield
+    finally:
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)

@@ -1,0 +1,409 @@
+"""A training run and its folder: settings, metrics, checkpoints, model, result and plots."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+import yaml
+from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+
+from pathe.core.config import Config, configure, current_names
+from pathe.core.errors import ConfigError, ModelError
+from pathe.core.files import replacing, write_json
+from pathe.core.hardware import commit, device_name, peak_memory, pick_device
+from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.evaluation.calibration import calibrate
+from pathe.evaluation.metrics import HEADLINE
+from pathe.evaluation.ranking import evaluate
+from pathe.graph.analysis import linked_pairs, wants_pairs_held_out
+from pathe.graph.prepared import PreparedGraph, prepare
+from pathe.model.artifact import Artifact, save_model
+from pathe.model.builder import build_model, paper_count
+from pathe.model.pathe import count_parameters
+from pathe.reports.plots import plot_run
+from pathe.training.callbacks import (
+    Bar,
+    EpochLines,
+    Keep,
+    MetricLines,
+    StopKey,
+    WholeFiles,
+    quiet,
+    tf32,
+)
+from pathe.training.learner import MONITOR, PathELearner, validation_title
+from pathe.training.memory import check_fits
+
+CHECKPOINTS, MODEL, RESULT, METRICS = "checkpoints", "model", "result.json", "metrics.jsonl"
+SETTINGS, REPORT = "config.yaml", "report.png"
+LEFTOVERS = (".model-*", ".*.tmp")  # what a killed process leaves in a run's folder
+FEW_STEPS, SMALL_BATCH = 5, 8  # fewer steps per epoch than this, with larger batches: give a hint
+UNREADABLE = (RuntimeError, EOFError, pickle.UnpicklingError, KeyError)  # of damaged checkpoints
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Run:
+    """An open run: its folder, settings, and the checkpoint to resume from."""
+
+    folder: Path
+    config: Config
+    fingerprint: str
+    last: Path | None  # checkpoint
+    ended: int | None  # epochs of a finished run
+    say: Say
+    shows_progress: bool
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The outcome of training: the learner with the best weights, epochs, score, time, memory."""
+
+    learner: PathELearner
+    epochs: int
+    best_score: float | None
+    seconds: float
+    peak_bytes: int
+    device: torch.device
+
+
+def train(
+    kg: KnowledgeGraph | PreparedGraph,
+    config: Config,
+    folder: Path,
+    *,
+    resume: bool = False,
+    say: Say = lambda text: None,
+    progress_bar: bool = True,
+) -> dict[str, Any]:
+    """Trains with early stopping, exports and evaluates the best model, returns the result."""
+    prepared = prepare(kg)
+    kg = prepared.kg
+    if config.task != "link" and kg.n_relations < 2:
+        raise ConfigError("Relation prediction needs at least two relations; this graph has one.")
+    check_fits(config, kg.n_entities, len(kg.train))
+    run = _open(folder, config, kg.fingerprint(), resume, say, progress_bar)
+    _give_hints(run, prepared)
+    fitted = _fit(run, prepared)
+    if fitted is None:
+        return {}  # a worker process: the main one goes on
+    artifact, calibration = _export(run, fitted, prepared)
+    result = _judge(run, artifact, prepared.on(fitted.device))
+    return _record(run, fitted, result | {"calibration": calibration}, prepared)
+
+
+def _open(
+    folder: Path, config: Config, fingerprint: str, resume: bool, say: Say, progress_bar: bool
+) -> Run:
+    """Creates the run's folder, or checks that a resumed run has the same settings."""
+    leads = os.environ.get("LOCAL_RANK", "0") == "0"  # Lightning starts the other processes
+    if leads and resume:
+        _check_same(folder, config, fingerprint)
+        _remove_leftovers(folder)
+    elif leads:
+        if folder.exists() and any(folder.iterdir()):
+            raise ConfigError(
+                f"{folder} exists and is not empty. Resume it with --resume, or choose another "
+                "--out."
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+    last = folder / CHECKPOINTS / "last.ckpt"
+    found = last if resume and last.exists() else None
+    run = Run(folder, config, fingerprint, found, _ended(folder, config, found), say, progress_bar)
+    if leads:  # also when resumed, as max_epochs may have changed
+        (folder / CHECKPOINTS).mkdir(exist_ok=True)
+        about = {"data_fingerprint": fingerprint, **config.as_dict()}
+        with replacing(folder / SETTINGS) as aside:
+            aside.write_text(yaml.safe_dump(about, sort_keys=False), encoding="utf-8")
+    return run
+
+
+def _check_same(folder: Path, config: Config, fingerprint: str) -> None:
+    about = {"data_fingerprint": fingerprint, **config.as_dict()}
+    if was := differences(_stored_settings(folder), about):
+        raise ConfigError(f"{folder}: can't resume with other settings or data: {was}.")
+
+
+def _stored_settings(folder: Path) -> dict[str, Any]:
+    path = folder / SETTINGS
+    if not path.exists():
+        raise ConfigError(f"{folder}: nothing to resume, as it has no {SETTINGS}.")
+    stored: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return current_names(stored)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Removes temporary files of a killed process."""
+    for place in (folder, folder / CHECKPOINTS):
+        for pattern in LEFTOVERS:
+            for path in place.glob(pattern):
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+
+
+def _give_hints(run: Run, prepared: PreparedGraph) -> None:
+    """Prints hints on settings before training."""
+    config, n_triples = run.config, len(prepared.kg.train)
+    if not len(prepared.triples("valid", "seen")):
+        run.say(
+            "no validation triples with known entities: no early stopping, training runs all "
+            f"{config.max_epochs} epochs and keeps the last model (--split makes a validation set)"
+        )
+    steps = -(-n_triples // config.batch_size)
+    if steps < FEW_STEPS and config.batch_size > SMALL_BATCH:
+        run.say(
+            f"only {steps} step{'s' * (steps > 1)} per epoch: try a smaller batch, e.g. "
+            f"--set batch_size={max(n_triples // 20, 1)}"
+        )
+    reads_pairs = config.bridge != "none" and not config.hold_out_pairs
+    if reads_pairs and wants_pairs_held_out(linked_pairs(prepared.kg)):
+        run.say("hold_out_pairs=true should suit this graph better (see pathe analyze)")
+
+
+def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
+    """Trains and loads the best weights; returns None in a worker process."""
+    config, validates = run.config, len(prepared.triples("valid", "seen")) > 0
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    learner = PathELearner(build_model(config, prepared.n_relations), config, prepared)
+    stop_key = StopKey(run.folder / CHECKPOINTS / "last.ckpt", config.accumulate_batches)
+    with quiet(), stop_key.listening(), _leading(run.folder), tf32():
+        trainer = _trainer(run, validates, stop_key)
+        try:
+            trainer.fit(learner, ckpt_path=run.last)
+        except UNREADABLE as error:
+            if run.last is None or trainer.global_step:
+                raise
+            raise ModelError(
+                f"{run.last}: can't resume: truncated, or of another model ({error})"
+            ) from error
+    if trainer.global_rank != 0:
+        return None
+    device = trainer.strategy.root_device
+    seconds, peak = learner.seconds, peak_memory(device)
+    best = run.folder / CHECKPOINTS / ("best.ckpt" if validates else "last.ckpt")
+    kept = torch.load(best, map_location="cpu", weights_only=True)
+    learner.load_state_dict(kept["state_dict"])
+    score = None
+    if validates and trainer.checkpoint_callback is not None:
+        score = float(trainer.checkpoint_callback.best_model_score)  # type: ignore[attr-defined]
+        epochs = f"epoch {kept['epoch'] + 1} of {trainer.current_epoch}"
+        run.say(f"kept the model of {epochs}: the best {validation_title(config)}, {score:.3f}")
+    return Fitted(learner, trainer.current_epoch, score, seconds, peak, device)
+
+
+def _export(run: Run, fitted: Fitted, prepared: PreparedGraph) -> tuple[Artifact, dict[str, Any]]:
+    """Saves the model with its calibrated temperatures."""
+    model = fitted.learner.model.cpu().eval()
+    artifact = Artifact(model, run.config, prepared.kg.relations)
+    temperatures, calibration = calibrate(artifact, prepared, device=fitted.device)
+    artifact = replace(artifact, temperatures=temperatures)
+    save_model(run.folder / MODEL, artifact, _facts(run, prepared))
+    run.say(f"model saved to {run.folder / MODEL}")
+    return artifact, calibration
+
+
+def _facts(run: Run, prepared: PreparedGraph) -> dict[str, Any]:
+    config = run.config
+    return {
+        "data": prepared.kg.name,
+        "fingerprint": run.fingerprint,
+        "task": config.task,
+        "seed": config.seed,
+    }
+
+
+def _judge(run: Run, artifact: Artifact, prepared: PreparedGraph) -> dict[str, Any]:
+    """Evaluates the model on test (or else validation) triples; adds the metrics to its card."""
+    kg, result = prepared.kg, dict[str, Any]()
+    split = "test" if len(kg.test) else "valid"
+    begin = time.perf_counter()
+    if len(prepared.triples(split, "seen")):
+        run.say("evaluating")
+        result = evaluate(artifact, prepared, split=split, device=prepared.device)
+        shown = ("split", "test_set", "protocol", *HEADLINE)
+        figures = {k: round(v, 4) if isinstance(v, float) else v
+                   for k, v in result.items() if k in shown}  # fmt: skip
+        save_model(run.folder / MODEL, artifact, _facts(run, prepared) | figures)
+    elif n := len(getattr(kg, split)):
+        run.say(
+            f"none of the {n:,} {split} triples has both entities in train: not evaluated "
+            "(pathe evaluate --test-set all ranks them)"
+        )
+    else:
+        run.say("no test or validation triples to evaluate on")
+    result["evaluation_seconds"] = time.perf_counter() - begin
+    if kg.inference is not None and len(kg.inference.test):
+        unseen = prepare(kg.inference, prepared.device)  # entities unseen in training
+        result["inference"] = {
+            protocol: _without_relations(
+                evaluate(artifact, unseen, protocol=protocol, device=prepared.device)
+            )
+            for protocol in ("full", "sampled:50")
+        }
+        result["inference_fingerprint"] = kg.inference.fingerprint()
+    return result
+
+
+def _record(
+    run: Run, fitted: Fitted, result: dict[str, Any], prepared: PreparedGraph
+) -> dict[str, Any]:
+    """Writes the result and plots it."""
+    result = result | {
+        "command": shlex.join(["pathe", *sys.argv[1:]]),
+        "data": prepared.kg.name,
+        "fingerprint": run.fingerprint,
+        "commit": commit(),
+        "parameters": count_parameters(fitted.learner.model),
+        "parameters_as_published": paper_count(run.config, prepared.n_relations),
+        "epochs": fitted.epochs,
+        "validation": validation_title(run.config),
+        "best_valid_score": fitted.best_score,
+        "train_seconds": fitted.seconds,
+        "peak_memory_bytes": fitted.peak_bytes,
+        "device": device_name(fitted.device),
+        "config": run.config.as_dict(),
+    }
+    write_json(run.folder / RESULT, result)
+    if find_spec("matplotlib"):
+        plot_run(read_metrics(run.folder), result, run.folder / REPORT)
+    else:
+        run.say(f"no {REPORT}: plots need matplotlib (pip install 'pathe[plots]')")
+    return result
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """Reads the result of a finished run."""
+    result: dict[str, Any] = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+    return result
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Reads the metrics of a run, one record per epoch."""
+    path = folder / METRICS
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def free_folder(wanted: Path) -> Path:
+    """Returns the folder, or with a number if it exists; in a worker process, the run's."""
+    if "PATHE_RUN" in os.environ:
+        return Path(os.environ["PATHE_RUN"])
+    path, n = wanted, 2
+    while path.exists():
+        path, n = wanted.with_name(f"{wanted.name}-{n}"), n + 1
+    return path
+
+
+@contextmanager
+def _leading(folder: Path) -> Iterator[None]:
+    """Passes the run's folder to the worker processes that Lightning starts."""
+    os.environ["PATHE_RUN"] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ["PATHE_RUN"]
+
+
+def differences(stored: dict[str, Any], wanted: dict[str, Any]) -> str:
+    """Describes settings that differ, except for those of hardware and length of training."""
+    stored = Config().as_dict() | current_names(stored)  # settings added later had their default
+    free = ("max_epochs", "accelerator", "devices", "precision", "cuda_graphs")
+    changed = [k for k, v in wanted.items() if stored.get(k) != v and k not in free]
+    return ", ".join(f"{k} was {stored.get(k)!r}, now {wanted[k]!r}" for k in changed)
+
+
+def _ended(folder: Path, config: Config, last: Path | None) -> int | None:
+    """Returns the epochs of a run that is finished, by early stopping or max_epochs, or None."""
+    if last is None:
+        return None
+    longer = config.max_epochs > _stored_settings(folder).get("max_epochs", config.max_epochs)
+    try:
+        state = torch.load(last, map_location="cpu", weights_only=True)
+        waits = [v["wait_count"] for k, v in state["callbacks"].items() if "EarlyStopping" in k]
+        epochs = int(state["epoch"]) + 1
+    except UNREADABLE:
+        return None  # `_fit` raises the error
+    stopped = not longer and any(wait >= config.patience for wait in waits)
+    return epochs if stopped or epochs >= config.max_epochs else None
+
+
+def resumed_config(folder: Path) -> Config:
+    """Returns the settings that a run was started with."""
+    stored = _stored_settings(folder)
+    stored.pop("data_fingerprint", None)
+    return configure(settings=stored, source=str(folder / SETTINGS))
+
+
+def trainer_options(config: Config) -> dict[str, Any]:
+    """Returns the arguments of a Lightning Trainer that depend on settings."""
+    accelerator = "gpu" if pick_device(config.accelerator).type == "cuda" else "cpu"
+    if accelerator == "gpu" and torch.cuda.device_count() < config.devices:
+        raise ConfigError(
+            f"devices={config.devices} needs {config.devices} GPUs, but there are "
+            f"{torch.cuda.device_count()}. Set accelerator=cpu or fewer devices."
+        )
+    return {
+        "accelerator": accelerator,
+        "devices": config.devices,
+        "strategy": "ddp" if config.devices > 1 else "auto",
+        "precision": "bf16-mixed" if config.precision == "bf16" else "32-true",
+        "max_epochs": config.max_epochs,
+        "check_val_every_n_epoch": config.validate_every,
+        "accumulate_grad_batches": config.accumulate_batches,
+        "gradient_clip_val": config.gradient_clip or None,
+        "num_sanity_val_steps": 0,
+        "enable_model_summary": False,
+        "use_distributed_sampler": False,
+    }
+
+
+def _trainer(run: Run, validates: bool, stop_key: StopKey) -> pl.Trainer:
+    config, folder, options = run.config, run.folder, trainer_options(run.config)
+    callbacks: list[pl.Callback] = [stop_key, MetricLines(folder / METRICS)]
+    shows_bar = run.shows_progress and sys.stderr.isatty()
+    if shows_bar:
+        callbacks.append(Bar(10 if options["accelerator"] == "cpu" else 20))
+    elif run.shows_progress:
+        callbacks.append(EpochLines(run.say, validation_title(config)))
+
+    def keep(name: str, **more: Any) -> Keep:
+        return Keep(folder / CHECKPOINTS, name, enable_version_counter=False, **more)
+
+    if validates:
+        callbacks.append(EarlyStopping(MONITOR, config.min_delta, config.patience, mode="max"))
+        callbacks.append(keep("best", monitor=MONITOR, mode="max"))
+    callbacks.append(keep("last", save_on_train_epoch_end=True))
+    loggers: list[Logger] = [CSVLogger(folder, "logs")]
+    with suppress(ModuleNotFoundError):  # tensorboard is optional
+        loggers.append(TensorBoardLogger(folder, "tensorboard"))
+    return pl.Trainer(
+        **options | {"max_epochs": run.ended or config.max_epochs},
+        callbacks=callbacks,
+        plugins=[WholeFiles()],
+        logger=loggers,
+        enable_progress_bar=shows_bar,
+        log_every_n_steps=50,
+    )
+
+
+def _without_relations(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if key != "per_relation"}

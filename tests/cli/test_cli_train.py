@@ -1,0 +1,169 @@
+"""Training and evaluation from the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import yaml
+from support.commands import pathe, refused
+
+TINY = ["--set", "dim=8", "--set", "feedforward=8", "--set", "max_epochs=2", "--set", "n_paths=2",
+        "--set", "accelerator=cpu", "--set", "max_hops=2"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli")
+    rows = [(i, i % 3, (i * 7 + 1) % 20) for i in range(20)]
+    rows += [(i, (i + 1) % 3, (i * 3 + 2) % 20) for i in range(20)]
+    lines = [f"e{h}\tr{r}\te{t}\n" for h, r, t in rows]
+    (folder / "graph").mkdir()
+    for name, part in (("train", lines[:30]), ("valid", lines[30:35]), ("test", lines[35:])):
+        (folder / "graph" / f"{name}.txt").write_text("".join(part))
+    done = pathe("train", "graph", "--task", "multi", *TINY, "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    (folder / "result.json").write_text(done.stdout)
+    return folder
+
+
+def test_train_prints_json_alone_and_evaluate_gives_it_back(place):
+    result = json.loads((place / "result.json").read_text())
+    run = place / "runs" / "graph-multi"
+    assert result == json.loads((run / "result.json").read_text())
+    again = pathe("evaluate", run, "--data", "graph", "--json", "--device", "cpu", cwd=place)
+    assert again.returncode == 0, again.stderr
+    found = json.loads(again.stdout)
+    for key in ("mrr", "hits_at_1", "hits_at_3", "hits_at_5", "hits_at_10", "head", "tail",
+                "protocol", "n_triples", "relation", "fingerprint", "per_relation"):  # fmt: skip
+        assert found[key] == result[key], key
+
+
+def test_evaluate_takes_protocols_splits_and_tables(place):
+    run = "runs/graph-multi"
+    table = pathe("evaluate", run, "--data", "graph", "--protocol", "sampled:5", cwd=place)
+    assert "MRR" in table.stdout, table.stderr
+    assert "among 5 random entities" in table.stdout
+    valid = pathe("evaluate", f"{run}/model", "--data", "graph", "--split", "valid",
+                  "--task", "relation", "--test-set", "all", "--json", cwd=place)  # fmt: skip
+    found = json.loads(valid.stdout)
+    assert (found["split"], found["task"], found["test_set"]) == ("valid", "relation", "all")
+
+
+def test_unseen_entities_are_allowed_and_unknown_relations_are_not(place):
+    new = place / "new"
+    new.mkdir()
+    (new / "train.txt").write_text("".join(f"x{i}\tr{i % 3}\tx{(i + 3) % 9}\n" for i in range(9)))
+    (new / "valid.txt").write_text("x0\tr1\tx5\n")
+    (new / "test.txt").write_text("x1\tr2\tx6\n")
+    found = pathe("evaluate", "runs/graph-multi", "--data", "new", "--json", cwd=place)
+    assert json.loads(found.stdout)["n_triples"] == 1
+    (new / "train.txt").write_text("x0\tsomething else\tx1\n")
+    message = refused("evaluate", "runs/graph-multi", "--data", "new", cwd=place)
+    assert "something else" in message
+
+
+@pytest.mark.slow
+def test_a_second_run_gets_a_new_folder_and_resume_needs_the_first(place):
+    second = pathe("train", "graph", *TINY, "--set", "max_epochs=1", "--out", "b", cwd=place)
+    assert second.returncode == 0, second.stderr
+    assert "exists and is not empty" in refused("train", "graph", *TINY, "--out", "b", cwd=place)
+    assert "--out RUN" in refused("train", "graph", "--resume", cwd=place)
+    more = pathe("train", "graph", "--resume", "--out", "b", "--set", "max_epochs=3", cwd=place)
+    assert more.returncode == 0, more.stderr
+    assert len((place / "b" / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+def test_bad_settings_models_and_presets_are_clear_errors(place):
+    assert "'dim'" in refused("train", "graph", "--set", "dims=3", cwd=place)
+    assert "tiny" in refused("train", "graph", "--preset", "tinny", cwd=place)
+    assert "not a model folder" in refused("evaluate", "graph", "--data", "graph", cwd=place)
+    assert "sampled:50" in refused(
+        "evaluate", "runs/graph-multi", "--data", "graph", "--protocol", "some", cwd=place
+    )
+    assert "batch_size" in refused(
+        "train", "graph", "--set", "n_paths=100000000", "--out", "c", cwd=place
+    )
+    assert not (place / "c").exists()
+
+
+def test_old_names_of_settings_work_and_are_pointed_out(place):
+    preset = place / "mine.yaml"
+    preset.write_text("refine: true\nmax_epochs: 1\n")
+    args = ("train", "graph", "--preset", "mine.yaml", *TINY, "--set", "clip=0.5", "--out", "old")
+    made = pathe(*args, cwd=place)
+    assert made.returncode == 0, made.stderr
+    assert "setting 'refine' is now called 'neighbour_contexts'\n" in made.stderr
+    assert "setting 'clip' is now called 'gradient_clip'\n" in made.stderr
+    kept = yaml.safe_load((place / "old" / "config.yaml").read_text())
+    assert (kept["neighbour_contexts"], kept["gradient_clip"]) == (True, 0.5)
+    assert not {"refine", "clip"} & set(kept)
+
+
+def test_config_shows_presets_and_settings():
+    assert "dim: 64" in pathe("config", "paper-fb15k237-link").stdout
+    assert json.loads(pathe("config", "tiny", "--json").stdout)["dim"] == 32
+    listing = pathe("config").stdout
+    assert "hold_out_batch" in listing
+    assert "paper-wn18rr-relation" in listing
+    assert "tiny" in refused("config", "tinny")
+
+
+def test_predict_answers_in_names_and_leaves_known_facts_out(place):
+    run = "runs/graph-multi"
+    ask = ("predict", run, "--data", "graph", "--head", "e1", "--relation", "r1", "--json")
+    found = json.loads(pathe(*ask, "-k", "30", cwd=place).stdout)
+    names = [a["name"] for a in found]
+    assert len(names) == len(set(names))
+    assert [a["rank"] for a in found] == list(range(1, len(found) + 1))
+    assert sorted((a["score"] for a in found), reverse=True) == [a["score"] for a in found]
+    assert "e8" not in names  # e1 -r1-> e8 is in train
+    everyone = json.loads(pathe(*ask, "-k", "30", "--known", cwd=place).stdout)
+    assert {a["name"] for a in everyone} == {f"e{i}" for i in range(20)}
+    assert set(names) < {a["name"] for a in everyone}
+    heads = pathe("predict", run, "--data", "graph", "--tail", "e1", "--relation", "r1", cwd=place)
+    assert "?  -r1->  e1" in heads.stdout
+    relations = pathe("predict", run, "--data", "graph", "--head", "e1", "--tail", "e5", cwd=place)
+    assert "r0" in relations.stdout
+    assert "two of" in refused("predict", run, "--data", "graph", "--head", "e1", cwd=place)
+    assert "'e1'" in refused(
+        "predict", run, "--data", "graph", "--head", "e1x", "--relation", "r1", cwd=place
+    )
+
+
+def test_a_helping_process_takes_the_settings_of_the_run(place):
+    """Its own choice may differ: it sees other threads, or other memory."""
+    made = pathe("train", "graph", *TINY, "--set", "bridge_hops=2", "--out", "led", cwd=place)
+    assert made.returncode == 0, made.stderr
+    with mock.patch("pathe.training.run.train", return_value={}) as train:
+        found = pathe("train", "graph", *TINY, "--out", "led", cwd=place, PATHE_RUN="led")
+    assert found.returncode == 0, found.stderr
+    assert train.call_args.args[1].bridge_hops == 2
+
+
+def test_the_settings_that_were_chosen_are_told_and_kept(place):
+    made = pathe("train", "graph", *TINY, "--out", "chosen", cwd=place)
+    assert "settings for this graph: vectors and bridges of" in made.stderr
+    assert "a smaller batch" not in made.stderr
+    kept = yaml.safe_load((place / "chosen" / "config.yaml").read_text())
+    assert (kept["bridge"], kept["dim"], kept["max_epochs"]) == ("paths", 8, 2)
+    preset = pathe("train", "graph", "--preset", "tiny", *TINY, "--out", "preset", cwd=place)
+    assert "settings for this graph" not in preset.stderr
+    assert yaml.safe_load((place / "preset" / "config.yaml").read_text())["bridge"] == "none"
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_model(place):
+    program = Path(sys.executable).with_name("pathe")  # which Lightning starts once more
+    command = [program, "train", "graph", *TINY, "--set", "devices=2", "--out", "runs/two"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=place, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((place / "runs" / "two" / "result.json").read_text())
+    assert result["epochs"] == 2
+    assert 0 < result["mrr"] <= 1
+    lines = (place / "runs" / "two" / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [0, 1]  # one of them writes

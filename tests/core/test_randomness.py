@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import torch
+
+from pathe.core.randomness import below, draw, keyed
+
+
+def test_states_depend_on_every_key_and_on_nothing_else():
+    keys = torch.arange(1000)
+    whole = keyed(7, keys, 3)
+    assert torch.equal(whole[200:300], keyed(7, keys[200:300], 3))
+    for other in (keyed(8, keys, 3), keyed(7, keys, 4), keyed(7, keys + 1000, 3)):
+        assert not (whole == other).any()
+    assert torch.equal(keyed(7 + 2**64, keys), keyed(7, keys))  # any int is a seed
+    assert torch.equal(keyed(7, keys.int(), 3), whole)  # and any width of key the same
+
+
+def test_draws_are_uniform():
+    bits = draw(keyed(0, torch.arange(70_000)), 5)
+    counts = torch.bincount(below(bits, 7), minlength=7)
+    assert (counts - 10_000).abs().max() < 500  # over five standard deviations
+
+
+def test_successive_draws_of_one_state_differ():
+    state = keyed(0, torch.tensor([1]))
+    numbers = {int(draw(state, i)) for i in range(1000)}
+    assert len(numbers) == 1000
+    assert int(draw(state, torch.tensor(3))) == int(draw(state, 3))

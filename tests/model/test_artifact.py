@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+import yaml
+
+from pathe.core.config import configure
+from pathe.core.errors import ModelError, PatheError
+from pathe.data.vocabulary import Vocabulary
+from pathe.model import artifact as artifact_module
+from pathe.model.artifact import Artifact, load_model, save_model
+from pathe.model.builder import build_model
+
+NAMES = ["born in", "größer als", 'says "hi"', "日本"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    config = configure(settings={"dim": 8, "feedforward": 8, "aggregator": "mean"})
+    relations = Vocabulary(NAMES, kind="relation")
+    save_model(
+        tmp_path / "model", Artifact(build_model(config, 4), config, relations), {"mrr": 0.5}
+    )
+    return tmp_path / "model"
+
+
+def test_a_model_comes_back_as_it_was(folder):
+    artifact = load_model(folder)
+    config = artifact.config
+    assert config == configure(settings={"dim": 8, "feedforward": 8, "aggregator": "mean"})
+    assert list(artifact.relations) == sorted(NAMES, key=str.encode)
+    first = build_model(config, 4).state_dict()
+    for name, tensor in artifact.model.state_dict().items():
+        assert torch.equal(tensor, first[name])
+    assert "mrr | 0.5" in (folder / "README.md").read_text()
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "README.md", "config.json", "model.safetensors", "relations.json",
+    ]  # fmt: skip
+    assert load_model(folder.parent).config == config  # a run holds a model
+
+
+def test_the_card_is_in_the_hubs_format(folder):
+    artifact = load_model(folder)
+    facts = {"data": "a: b", "task": "link", "mrr": 0.5, "hits_at_10": 0.7,
+             "protocol": "sampled:50"}  # fmt: skip
+    save_model(folder, artifact, facts)
+    _, header, text = (folder / "README.md").read_text().split("---\n", 2)
+    found = yaml.safe_load(header)
+    assert found["library_name"] == "pathe"
+    [result] = found["model-index"][0]["results"]
+    assert result["dataset"]["name"] == "a: b"
+    assert [(m["type"], m["value"]) for m in result["metrics"]] == [
+        ("mrr", 0.5),
+        ("hits_at_10", 0.7),
+    ]
+    assert result["metrics"][0]["name"] == "mrr, sampled:50 ranking"
+    assert "| mrr | 0.5 |" in text
+    save_model(folder, artifact)
+    assert "model-index" not in (folder / "README.md").read_text()
+
+
+def test_saving_again_replaces_the_model_and_keeps_other_files(folder):
+    artifact = load_model(folder)
+    (folder / "notes.txt").write_text("mine")
+    (folder / "more").mkdir()
+    (folder / "more" / "x").write_text("x")
+    save_model(folder, artifact, {"mrr": 0.25})
+    assert (folder / "notes.txt").read_text() == "mine"
+    assert (folder / "more" / "x").read_text() == "x"
+    assert "mrr | 0.25" in (folder / "README.md").read_text()
+    assert [p.name for p in folder.parent.iterdir()] == ["model"]
+
+
+def test_saving_into_a_folder_of_something_else_is_refused(folder, tmp_path):
+    artifact = load_model(folder)
+    other = tmp_path / "docs"
+    other.mkdir()
+    save_model(other, artifact)  # an empty one is fine
+    (other / "config.json").unlink()
+    (other / "thesis.txt").write_text("all of it")
+    with pytest.raises(PatheError, match="new or empty folder"):
+        save_model(other, artifact)
+    assert (other / "thesis.txt").read_text() == "all of it"
+    with pytest.raises(PatheError, match="new or empty folder"):
+        save_model(tmp_path, artifact)  # a run: its model lies in it
+    assert load_model(tmp_path).config == artifact.config
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "config.json").write_text('{"name": "my site"}')
+    (site / "README.md").write_text("mine")
+    with pytest.raises(ModelError, match="not written by PathE"):
+        save_model(site, artifact)
+    assert (site / "README.md").read_text() == "mine"
+
+
+def test_saving_to_the_current_folder_and_through_a_link(folder, tmp_path, monkeypatch):
+    artifact = load_model(folder)
+    (tmp_path / "link").symlink_to(folder)
+    (folder / "gone").symlink_to(tmp_path / "nowhere")
+    save_model(tmp_path / "link", artifact, {"mrr": 0.125})
+    assert (tmp_path / "link").is_symlink()
+    assert "mrr | 0.125" in (folder / "README.md").read_text()
+    monkeypatch.chdir(folder)
+    save_model(".", artifact, {"mrr": 0.25})
+    assert "mrr | 0.25" in (folder / "README.md").read_text()
+    load_model(folder)
+
+
+def test_a_failed_save_keeps_the_old_model(folder, monkeypatch):
+    artifact = load_model(folder)
+    monkeypatch.setattr("pathe.model.artifact._card", lambda *a: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        save_model(folder, artifact)
+    load_model(folder)
+    assert [p.name for p in folder.parent.iterdir()] == ["model"]
+
+
+def spoil_weights(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+def flip_a_bit(folder):
+    path = folder / "model.safetensors"
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+
+
+def change_config(folder, **changes):
+    about = json.loads((folder / "config.json").read_text())
+    about["config"] |= changes.pop("config", {})
+    (folder / "config.json").write_text(json.dumps(about | changes))
+
+
+def sign(folder, **changes):
+    """Changes what config.json says, its digest made to fit."""
+    about = json.loads((folder / "config.json").read_text()) | changes
+    about["sha256"]["config.json"] = artifact_module._digest_settings(about)
+    (folder / "config.json").write_text(json.dumps(about))
+
+
+def rename_a_relation(folder):
+    path = folder / "relations.json"
+    path.write_text(path.read_text().replace("born in", "born at"))
+
+
+def old(folder):
+    """The folder as format 1 had it."""
+    about = json.loads((folder / "config.json").read_text())
+    del about["temperatures"]
+    about |= {"format": 1, "sha256": about["sha256"]["model.safetensors"]}
+    (folder / "config.json").write_text(json.dumps(about))
+    return folder
+
+
+def test_a_folder_of_the_first_format_still_loads(folder):
+    before = load_model(folder)
+    after = load_model(old(folder))
+    assert after.temperatures == {}
+    assert after.relations == before.relations
+    assert after.config == before.config
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (spoil_weights, "truncated or altered"),
+        (flip_a_bit, "truncated or altered"),
+        (lambda f: (f / "model.safetensors").unlink(), "No such file"),
+        (lambda f: (f / "relations.json").unlink(), "No such file"),
+        (lambda f: (f / "relations.json").write_text("[1"), "truncated or altered"),
+        (lambda f: rename_a_relation(f), "truncated or altered"),
+        (lambda f: (f / "config.json").write_text('{"format": 2'), "not valid JSON"),
+        (lambda f: (f / "config.json").write_text('{"format": 2, "config": {}}'), "no digests"),
+        (lambda f: change_config(f, temperatures={"link": 9.0}), "altered"),
+        (lambda f: change_config(f, config={"heads": 1}), "altered"),
+        (lambda f: (f / "config.json").write_text("{}"), "not written by PathE"),
+        (lambda f: (f / "config.json").unlink(), "not a model folder"),
+        (lambda f: change_config(f, format=99), "format 99.*update"),
+        (lambda f: change_config(old(f), config={"dim": 16}), "doesn't fit"),
+        (lambda f: (old(f) / "relations.json").write_text("[1"), "not valid JSON"),
+        (lambda f: (old(f) / "relations.json").write_text('["a"]'), "expected 4 names"),
+        (lambda f: (old(f) / "relations.json").write_text("[1, 2, 3, 4]"), "each once"),
+        (lambda f: (old(f) / "relations.json").write_text('["a", "a", "b", "c"]'), "each once"),
+        (lambda f: (old(f) / "relations.json").write_text('["b", "a", "c", "d"]'), "in order"),
+        (lambda f: (old(f) / "relations.json").write_text(r'["a", "b", "c", "\ud800"]'), "names"),
+        (lambda f: (old(f) / "relations.json").write_text("[" * 100_000), "not valid JSON"),
+        (lambda f: change_config(old(f), sha256=None), "no digest"),
+        (lambda f: sign(f, temperatures={"link": 0}), "above 0"),
+        (lambda f: sign(f, temperatures={"link": "hot"}), "above 0"),
+        (lambda f: sign(f, temperatures=None), "above 0"),
+    ],
+)
+def test_a_spoilt_folder_is_refused_in_words(folder, spoil, words):
+    spoil(folder)
+    with pytest.raises(ModelError, match=words):
+        load_model(folder)
+
+
+def test_no_folder_is_no_model(tmp_path):
+    with pytest.raises(ModelError, match="pathe train"):
+        load_model(tmp_path)

@@ -1,0 +1,128 @@
+"""Facts and entities added to a graph in use."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from support.graphs import knowledge_graph, toy
+from support.models import predictor
+
+from pathe.core.errors import UnknownNameError
+from pathe.core.types import PARTS
+from pathe.data.vocabulary import Vocabulary
+
+
+def test_what_is_named_is_up_to_date_in_either_place():
+    kg, grown = toy(), enlarged()
+    p, fresh = predictor(kg), predictor(grown)
+    p.warm()
+    p.add(NEW)
+    triple = ("e0050", "r0", "e0041")
+    assert p.score([triple])[0].score == pytest.approx(fresh.score([triple])[0].score, abs=1e-6)
+
+
+def test_many_facts_at_once_are_put_in_as_few_are():
+    kg = toy()
+    facts = [(f"n{i}", f"r{i % 3}", f"e{i % 60:04}") for i in range(400)]
+    at_once, in_parts = predictor(kg), predictor(kg)
+    assert at_once.add(facts) == 400
+    assert sum(in_parts.add(facts[i : i + 100]) for i in range(0, 400, 100)) == 400
+    for part in ("outgoing", "incoming"):
+        for name in ("offsets_E1", "neighbours_M", "relations_M", "triples_M"):
+            ours, theirs = (
+                getattr(getattr(p.prepared.graph, part), name) for p in (at_once, in_parts)
+            )
+            assert torch.equal(ours, theirs)
+    assert at_once.add(facts) == 0
+
+
+def test_adding_keeps_no_gradients():
+    p = predictor()
+    p.tails("e0001", "r1")
+    p.add([("new", "r0", "e0003")])
+    assert not p.scorer.vectors.candidates("tail").requires_grad
+
+
+NEW = [("zz new", "r0", "e0010"), ("e0020", "r1", "zz new"), ("zz new", "r2", "zz other"),
+       ("e0030", "r2", "e0040"), ("e0030", "r2", "e0040")]  # fmt: skip
+
+
+def enlarged():
+    """The toy graph with the new facts, read as one: the new names sort last."""
+    kg = toy()
+    names = [*kg.entities, "zz new", "zz other"]
+    ids = {name: i for i, name in enumerate(names)}
+    rows = [(ids[h], kg.relations.id(r), ids[t]) for h, r, t in NEW]
+    grown = knowledge_graph([*kg.train.tolist(), *rows], kg.valid.tolist(), kg.test.tolist())
+    return replace(grown, entities=Vocabulary(names))
+
+
+@pytest.mark.parametrize("source", ["fresh", "mined"])
+@pytest.mark.parametrize("aggregator", ["transformer", "transformer-joint"])
+@pytest.mark.parametrize("also", [{}, {"neighbour_contexts": True}, {"path_form": "joined"}])
+def test_new_facts_give_what_a_new_graph_gives(source, aggregator, also):
+    more = {"path_source": source, "hold_out_batch": False, "n_mined": 3, "aggregator": aggregator}
+    more |= also
+    kg, grown = toy(), enlarged()
+    p, fresh = predictor(kg, **more), predictor(grown, **more)
+    p.warm()
+    assert p.add(NEW) == 4
+    ours, theirs = p.prepared, fresh.prepared
+    pairs = [(ours.graph, theirs.graph)]
+    pairs += [(ours.known().lists(part), theirs.known().lists(part)) for part in PARTS]
+    for one, other in pairs:
+        for a, b in zip(one.tensors(), other.tensors(), strict=True):
+            assert torch.equal(a, b)
+    named_in_facts = ["zz new", "zz other", "e0010", "e0020", "e0030", "e0040"]
+    assert np.allclose(p.embed(named_in_facts), fresh.embed(named_in_facts), atol=1e-6)
+    # an entity that is queried is up to date at once, in embedding and as a head
+    assert np.allclose(p.embed(["e0011"]), fresh.embed(["e0011"]), atol=1e-6)
+    before = p.tails("zz new", "r0", 100)
+    assert "e0010" not in [a.name for a in before]  # known now
+    assert "zz other" in [a.name for a in before]
+    p.refresh()
+    after, wanted = p.tails("zz new", "r0", 100), fresh.tails("zz new", "r0", 100)
+    assert [a.name for a in after] == [a.name for a in wanted]
+    assert [a.score for a in after] == pytest.approx([a.score for a in wanted], abs=1e-5)
+    assert np.allclose(p.embed(), fresh.embed(), atol=1e-6)
+
+
+def test_adding_encodes_only_what_is_named(encoded):
+    p = predictor()
+    p.tails("e0001", "r1")
+    p.heads("r1", "e0001")
+    encoded.clear()
+    p.add([("new one", "r0", "e0003"), ("new one", "r1", "e0004")])
+    assert encoded == [3]
+    p.tails("new one", "r2")
+    assert encoded == [3]
+    p.tails("e0050", "r2")  # queried: brought up to date by itself
+    p.tails("e0050", "r2")
+    assert encoded == [3, 1]
+
+
+def test_adding_what_is_there_changes_nothing():
+    kg = toy()
+    p = predictor(kg)
+    fact = tuple(
+        v[i] for v, i in zip((kg.entities, kg.relations, kg.entities), kg.train[0].tolist(),
+                             strict=True)
+    )  # fmt: skip
+    z = p.embed()
+    assert p.add([fact]) == 0
+    assert p.add([]) == 0
+    assert np.array_equal(p.embed(), z)
+    held = [(kg.entities[h], kg.relations[r], kg.entities[t]) for h, r, t in kg.test[:1].tolist()]
+    assert p.add(held) == 1  # known, but it described no entity so far
+    everything = torch.cat([kg.train, kg.valid, kg.test])
+    assert len(p.prepared.known().lists("tail").codes_V1) == len(everything) + 1
+
+
+def test_a_misspelt_new_name_is_found_again():
+    p = predictor()
+    p.add([("Ouagadougou", "r0", "e0003")])
+    with pytest.raises(UnknownNameError, match="Closest: 'Ouagadougou'"):
+        p.tails("Ougadougou", "r0")

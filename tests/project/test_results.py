@@ -1,0 +1,268 @@
+"""Figures in the docs are those of the committed files."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from support.places import DATA, ROOT, needs_data
+
+from pathe.core.config import Config, current_names
+from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.evaluation.ranking import evaluate
+from pathe.lab.experiments import judged, read_experiment
+from pathe.lab.results_page import read_results, write_report
+from pathe.model.artifact import load_model
+from pathe.predict.results import Rule
+
+
+def test_every_file_has_its_row():
+    text = (ROOT / "docs" / "results.md").read_text()
+    named = set(re.findall(r"results/([\w.-]+)\.json", text))
+    assert named == {p.stem for p in (ROOT / "results").glob("*.json")}
+
+
+def test_the_tables_are_those_that_the_files_make(tmp_path):
+    page = tmp_path / "results.md"
+    page.write_text((ROOT / "docs" / "results.md").read_text())
+    write_report(ROOT / "results", page)
+    assert page.read_text() == (ROOT / "docs" / "results.md").read_text()
+
+
+SUMMARIES = read_results(ROOT / "results")
+
+
+@pytest.mark.parametrize("summary", SUMMARIES, ids=lambda s: s["name"])
+def test_a_result_says_where_it_comes_from_and_bars_that_it_missed_are_told(summary):
+    assert re.fullmatch(r"[0-9a-f]{40}", summary["commit"])
+    assert "reproduce" in summary["command"]
+    assert "/" not in summary["command"].split(" --")[0]
+    for key in ("fingerprint", "protocol", "test_set", "config", "device", "seeds"):
+        assert summary[key]
+    assert '"/' not in json.dumps(summary)  # no place of the machine that made it
+    assert " /" not in json.dumps(summary)
+    experiment = read_experiment(summary["name"], ROOT / "experiments")
+    expected = experiment.config(summary["seeds"][0]).as_dict()
+    config = Config().as_dict() | summary["config"]  # settings that came later are off by default
+    assert {k: v for k, v in config.items() if k in expected} == expected
+    variants = summary.get("variants", {}).items()
+    tried = {title: current_names(row["settings"]) for title, row in variants}
+    for title, changed in experiment.variants.items():  # results keep variants that were dropped
+        assert tried[title] == current_names(changed)
+    missed = (ROOT / "docs" / "results.md").read_text().partition("## Bars that were missed")[2]
+    told = f"/{summary['name']}.json" in missed.partition("\n## ")[0]
+    assert told == any(judged(summary)[key]["mean"] < bar for key, bar in summary["bars"].items())
+
+
+@pytest.mark.parametrize("folder", sorted((ROOT / "models").iterdir()), ids=lambda p: p.name)
+def test_a_model_that_ships_loads_and_is_that_of_its_result(folder):
+    artifact = load_model(folder)
+    [summary] = [s for s in SUMMARIES if s["name"] == folder.name] or [None]
+    if summary:
+        assert artifact.config.seed == summary["best_seed"]
+        run = summary["runs"][summary["seeds"].index(summary["best_seed"])]
+        shown = run["inference"]["sampled:50"] if summary["table"] == "inductive" else run
+        assert f"| mrr | {round(shown['mrr'], 4)} |" in (folder / "README.md").read_text()
+    assert artifact.temperatures
+
+
+def test_what_is_said_of_missing_triples_is_what_was_measured():
+    text = (ROOT / "docs" / "decisions" / "0006-using-a-model.md").read_text()
+    found = json.loads((ROOT / "benchmarks" / "plausibility.json").read_text())["found"]
+    for name, counts in found.items():
+        assert f"| {name} | {' | '.join(map(str, counts.values()))} |" in text
+
+
+@pytest.mark.parametrize("family", ["fb237", "wn18rr"])
+def test_the_readme_shows_unseen_entities_as_the_files_hold_them(family):
+    lines = (ROOT / "README.md").read_text().splitlines()
+    name = {"fb237": "FB15k-237", "wn18rr": "WN18RR"}[family]
+    [at] = [i for i, line in enumerate(lines) if line.startswith(f"| {name} v1 to v4")]
+    for line, kind in ((lines[at], "link"), (lines[at + 1], "link-bridge")):
+        files = [ROOT / "results" / f"{family}_v{v}-{kind}.json" for v in (1, 2, 3, 4)]
+        found = [judged(json.loads(file.read_text()))["hits_at_10"]["mean"] for file in files]
+        assert line.split(" | ")[1] == " ".join(figure(value) for value in found)
+
+
+def test_what_is_said_of_bridges_on_two_cores_is_what_was_measured():
+    found = json.loads((ROOT / "benchmarks" / "bridges.json").read_text())
+    text = (ROOT / "docs" / "decisions" / "0008-default-settings.md").read_text()
+    for name, ways in found["trained"].items():
+        cells = [f"{figure(one['mrr'])}, {one['seconds']:.0f} s" for one in ways.values()]
+        assert f"| {name} | {' | '.join(cells)} |" in text
+    text = (ROOT / "docs" / "performance.md").read_text()
+    for name, one in found["evaluated"].items():
+        assert f"| {name} | {one['n_triples']:,} | {one['seconds']:.0f} s |" in text
+        shipped = json.loads((ROOT / "results" / f"{name}.json").read_text())
+        run = shipped["runs"][shipped["seeds"].index(shipped["best_seed"])]
+        assert one["mrr"] == pytest.approx(run["mrr"], abs=0.002)
+    assert found["evaluated"]["fb15k237-link-bridge"]["seconds"] < 600
+
+
+def test_what_is_said_of_steps_with_bridges_is_what_was_measured():
+    found = json.loads((ROOT / "benchmarks" / "bridge_steps.json").read_text())
+    assert found["machine"]["gpu"]
+    assert re.fullmatch(r"[0-9a-f]{40}", found["commit"])
+    text = (ROOT / "docs" / "performance.md").read_text()
+    for row in found["results"]:
+        plain, recorded = (row.get(key, 0.0) for key in ("plain_ms", "recorded_ms"))
+        if "bridge_hops" in row:
+            assert f" {plain or recorded:.1f}" in text
+        else:
+            assert f"| {row['experiment']} | {plain:.1f} | {recorded:.1f} |" in text
+    text = (ROOT / "docs" / "decisions" / "0007-bridges.md").read_text()
+    summary = json.loads((ROOT / "results" / "recipes-fb15k237.json").read_text())
+    assert f"| 4 edges | {found['results'][0]['recorded_ms']:.0f} | 1 |" in text
+    for hops, row in ((2, 6), (3, 7)):
+        assert f"| {hops} edges | {found['results'][row]['recorded_ms']:.0f} | 1 |" in text
+    four, two, half = (
+        f"{row.get('recorded_ms') or row['plain_ms']:.0f}"
+        for row in (found["results"][i] for i in (0, 6, 9))
+    )
+    lines = {
+        "all paths of 4 edges": f"| 4 edges | {four} | 1 |",
+        "all paths of 2 edges": f"| 2 edges | {two} | 1 |",
+        "all paths of 2 edges, 2 epochs": f"| 2 edges | {two} | 2 |",
+        "half of the edges in a step": f"| half of the edges, 3 far | {half} | 1 |",
+    }
+    for title, line in lines.items():
+        mean = summary["variants"][title]["metrics"]["mrr"]["mean"]
+        assert f"{line} {figure(mean)} |" in text
+
+
+def test_rules_that_are_shown_are_those_that_were_found():
+    lines = set()
+    for name in ("wn18rr", "fb15k237"):
+        found = json.loads((ROOT / "results" / "rules" / f"{name}.json").read_text())
+        for rule in (Rule(**rule) for rule in found["rules"]):
+            right = f"{rule.support:,} of {rule.connected:,}"
+            cells = f"`{rule.relation}`", f"`{rule.words()}`", f"{100 * rule.trust:.0f} %", right
+            lines.add(f"| {' | '.join(cells)} |")
+    text = (ROOT / "docs" / "results.md").read_text()
+    shown = [line for line in text.splitlines() if line.startswith("| `")]
+    assert len(shown) == 8
+    assert set(shown) <= lines
+
+
+def readme_figures() -> list[tuple[str, str]]:
+    text = (ROOT / "README.md").read_text()
+    return re.findall(r"\| .*?MRR (\.\d+).*?\[.*?\]\((results/.+?\.json)\) \|", text)
+
+
+@pytest.mark.parametrize(("figure", "file"), readme_figures())
+def test_the_readme_shows_what_the_file_holds(figure, file):
+    found = json.loads((ROOT / file).read_text())
+    shown = found["metrics"]["mrr"]["mean"]
+    assert float(figure) == pytest.approx(shown, abs=0.0005)
+
+
+def figure(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0")
+
+
+def test_the_readme_says_what_the_papers_settings_gave():
+    said = []
+    for name in ("fb15k237", "wn18rr"):
+        found = json.loads((ROOT / "results" / f"{name}-link-paper.json").read_text())["metrics"]
+        said.append(" / ".join(figure(found[k]["mean"]) for k in ("mrr", "hits_at_10")))
+    words = f"we get {said[0]} on FB15k-237 and {said[1]} on WN18RR"
+    assert words in " ".join((ROOT / "README.md").read_text().split())
+
+
+@pytest.mark.parametrize("kind", ["link", "link-bridge"])
+def test_the_readme_compares_links_as_the_files_hold_them(kind):
+    text, beside = (ROOT / "README.md").read_text(), []
+    [row] = [line for line in text.splitlines() if f"(results/wn18rr-{kind}.json)" in line]
+    for name in ("fb15k237", "wn18rr"):
+        found = json.loads((ROOT / "results" / f"{name}-{kind}.json").read_text())
+        mrr, hits = (found["metrics"][key]["mean"] for key in ("mrr", "hits_at_10"))
+        size = found["parameters_as_published"] or found["parameters"]
+        assert f"{figure(mrr)} / {figure(hits)}, {size / 1e6:.2f}M" in row
+        beside.append([found["all_metrics"][k]["mean"] for k in ("mrr", "hits_at_10")]
+                      if found.get("all_metrics") else None)  # fmt: skip
+    if kind == "link-bridge":
+        said = [" / ".join(map(figure, pair)) for pair in beside]
+        assert f"bridges have {said[0]} and {said[1]}." in " ".join(text.split())
+
+
+def test_the_readme_says_how_long_using_a_model_takes_as_measured():
+    rows = json.loads((ROOT / "benchmarks" / "use.json").read_text())["results"]
+    cold, warm, bulk, added = rows[:4]
+    text = (ROOT / "README.md").read_text()
+    assert f"| {cold['seconds']:.1f} s; {1000 * warm['seconds']:.0f} ms |" in text
+    assert f"| {round(bulk['per_second'], -2):,.0f} a second |" in text
+    assert f"| {1000 * added['seconds']:.0f} ms |" in text
+
+
+@pytest.mark.parametrize("device", ["gpu", "cpu"])
+def test_the_page_on_performance_shows_what_the_files_hold(device):
+    text = (ROOT / "docs" / "performance.md").read_text()
+    for row in json.loads((ROOT / "benchmarks" / f"stages_{device}.json").read_text())["results"]:
+        shown = f"| {row['stage']} | {row['ms']:.2f} | {row['floor_ms']:.2f} |"
+        assert shown in text
+
+
+@pytest.mark.parametrize("name", ["foundation", "speed", "speed_gpu", "use"])
+def test_committed_benchmarks_met_their_bars_and_say_where_they_come_from(name):
+    found = json.loads((ROOT / "benchmarks" / f"{name}.json").read_text())
+    assert re.fullmatch(r"[0-9a-f]{40}", found["commit"])
+    assert found["machine"]["cpu"]
+    assert [row["measure"] for row in found["results"] if not row["met"]] == []
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("name", "data", "protocol"),
+    [
+        ("wn18rr-relation", "wn18rr", "full"),
+        ("fb237_v1-link", "inductive/fb237_v1_ind", "sampled:50"),
+        ("fb237_v1-link-bridge", "inductive/fb237_v1_ind", "sampled:50"),
+    ],
+)
+def test_a_model_that_ships_gives_its_figures_back_on_a_cpu(name, data, protocol):
+    kg = KnowledgeGraph.read(DATA / data)
+    found = evaluate(load_model(ROOT / "models" / name), kg, protocol=protocol)
+    card = (ROOT / "models" / name / "README.md").read_text()
+    for key in ("mrr", "hits_at_10"):
+        shown = float(re.search(rf"\| {key} \| (\S+) \|", card).group(1))
+        assert found[key] == pytest.approx(shown, abs=0.002)
+
+
+def test_the_page_of_experiments_shows_what_the_search_found():
+    lines = (ROOT / "results" / "searches" / "inductive.jsonl").read_text().splitlines()
+    runs = [json.loads(line) for line in lines]
+    assert re.fullmatch(r"[0-9a-f]{40}", runs[0]["commit"])
+    assert len(runs) == 143
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    for run in runs[1:]:
+        if run["round"] == 2:
+            most = max(run["eval"], key=int)
+            found.setdefault((run["label"], run["pair"]), []).append(run["eval"][most])
+    text = (ROOT / "docs" / "experiments.md").read_text()
+    shown = 0
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("| run "):
+            pairs = cells[2:]
+        elif (cells[0], "fb237_v1") in found or (cells[0], "wn18rr_v1") in found:
+            for pair, cell in zip(pairs, cells[2:], strict=True):
+                if (cells[0], pair) not in found:
+                    assert cell == "-"
+                    continue
+                evals = found[cells[0], pair]
+                means = [sum(e[key] for e in evals) / len(evals)
+                         for key in ("valid_h10_50", "valid_mrr")]  # fmt: skip
+                figures = [float(part) for part in cell.split(" / ")]
+                assert figures == pytest.approx(means, abs=0.0006)
+                shown += 1
+    assert shown == len(found)
+
+
+def test_the_page_of_experiments_shows_what_tuning_found():
+    found = json.loads((ROOT / "results" / "searches" / "fb237_v1-link.json").read_text())
+    best, default = (f"{found[f'{k}_valid_mrr']:.3f}"[1:] for k in ("best", "default"))
+    text = (ROOT / "docs" / "experiments.md").read_text()
+    assert f"among 99 negatives of {best}, the defaults {default}" in text
+    assert best > default
+    assert sum(t["state"] == "pruned" for t in found["trials"]) == 38
