@@ -1,10 +1,11 @@
-"""One thread for torch in each test process: as many processes run as there are cores."""
+"""One thread for torch and Numba per test process: as many processes run as there are cores."""
 
 import os
 
 import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 

@@ -111,7 +111,7 @@ def test_bad_input_is_one_clear_error(tmp_path, graph_file):
     bad.write_bytes(b"a\tr\tb\n\xff\xfe\tr\tb\n")
     assert "line 2" in refused("analyze", bad)
     bad.write_text("")
-    assert "no triples in it" in refused("analyze", bad)
+    assert "contains no triples" in refused("analyze", bad)
     assert "no such file or folder" in refused("analyze", tmp_path / "nowhere.tsv")
     (tmp_path / "folder").mkdir()
     assert "unknown kind of folder" in refused("analyze", tmp_path / "folder")

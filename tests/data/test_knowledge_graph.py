@@ -133,7 +133,7 @@ def test_missing_splits(tmp_path: Path) -> None:
 
 def test_empty_and_ambiguous_splits(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "toy", train=TRAIN, valid=[], test=TEST)
-    assert f"{folder / 'valid.txt'}: no triples" in refused(folder)
+    assert f"{folder / 'valid.txt'}: contains no triples" in refused(folder)
     (folder / "train.tsv").write_text(tsv(TRAIN))
     assert "train.tsv and train.txt" in refused(folder)
 

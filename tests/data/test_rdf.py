@@ -63,7 +63,7 @@ def test_bad_rdf(tmp_path: Path) -> None:
     refused(tmp_path / "x.rdf", b"<rdf:RDF>", on_error="skip")
     only_literals = b'<http://x/a> <http://x/p> "b" .\n'
     message = refused(tmp_path / "x.nt", only_literals * 2)
-    assert "no triples in it; 2 had literals" in message
+    assert "contains no triples; 2 had literals" in message
 
 
 def test_options_that_do_not_apply(tmp_path: Path) -> None:

@@ -100,3 +100,12 @@ def test_a_new_head_serves_evaluation_and_prediction():
     assert [a.score for a in first] == sorted((a.score for a in first), reverse=True)
     assert p.explain(*triples[0]).score == pytest.approx(scored[0].score, abs=1e-5)
     assert next(p.missing(3)).plausibility <= 1
+
+
+def test_a_head_must_keep_the_whole_contract():
+    class Half(Head):
+        def query(self, known_z, relations_B, side):
+            return known_z
+
+    with pytest.raises(TypeError, match="abstract"):
+        Half()

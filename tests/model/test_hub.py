@@ -68,7 +68,7 @@ def test_what_goes_wrong_is_said_in_a_line(hub, tmp_path):
     push_model(MODEL, "me/umls")
     weights = hub / "me/umls" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-9])
-    with pytest.raises(ModelError, match="truncated or altered"):
+    with pytest.raises(ModelError, match="truncated or modified"):
         pull_model("me/umls", "spoilt")
     assert not Path("spoilt").exists()
     with pytest.raises(ModelError, match="not a model folder"):

@@ -120,7 +120,7 @@ def test_words_and_data(umls):
     why = p.explain("virus", "causes", "disease_or_syndrome")
     first, *lines = why.words(3).splitlines()
     assert first.startswith("virus -causes-> disease_or_syndrome: score")
-    assert lines[0] == f"{why.bridged:+.3f} by all paths between them"
+    assert lines[0] == f"{why.bridged:+.3f} from all paths between them"
     assert len(lines) == 4
     for line, path in zip(lines[1:], why.bridges, strict=False):
         assert f"{path.effect:+.3f} between: " in line

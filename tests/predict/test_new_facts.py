@@ -126,3 +126,15 @@ def test_a_misspelt_new_name_is_found_again():
     p.add([("Ouagadougou", "r0", "e0003")])
     with pytest.raises(UnknownNameError, match="Closest: 'Ouagadougou'"):
         p.tails("Ougadougou", "r0")
+
+
+def test_an_entity_that_was_encoded_alone_is_described_anew():
+    """Vectors that were encoded before all were needed must not outlive a fact about them."""
+    kg = toy()
+    p, fresh = predictor(kg), predictor(kg)
+    p.embed("e0001")  # one row, before any query
+    facts = [("e0001", "r2", "e0030"), ("e0001", "r0", "new one")]
+    for made in (p, fresh):
+        made.add(facts)
+    assert p.tails("e0005", "r1", 60) == fresh.tails("e0005", "r1", 60)
+    np.testing.assert_allclose(p.embed("e0001"), fresh.embed("e0001"), atol=1e-6)

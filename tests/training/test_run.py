@@ -307,3 +307,29 @@ def test_resuming_removes_what_a_killed_process_left(tmp_path):
     train(toy(), folder, resume=True, max_epochs=1)
     assert not any(path.exists() for path in left)
     assert (folder / ".keep").exists()
+
+
+def test_a_run_of_an_earlier_version_keeps_its_best_score(tmp_path):
+    """Its checkpoint calls the monitored score valid_mrr, and its settings have old names."""
+    first = train(toy(), tmp_path / "run", max_epochs=3)
+    path = tmp_path / "run" / "checkpoints" / "last.ckpt"
+    state = torch.load(path, weights_only=True)
+    assert any("'valid_score'" in key for key in state["callbacks"])
+    callbacks = state["callbacks"]
+    state["callbacks"] = {k.replace("valid_score", "valid_mrr"): callbacks[k] for k in callbacks}
+    torch.save(state, path)
+    settings = tmp_path / "run" / "config.yaml"
+    settings.write_text(settings.read_text().replace("gradient_clip:", "clip:"))
+    again = train(toy(), tmp_path / "run", resume=True, max_epochs=3)
+    assert again["best_valid_score"] == first["best_valid_score"]
+    assert again["mrr"] == pytest.approx(first["mrr"], abs=1e-9)
+
+
+def test_a_run_saves_its_weights_once(tmp_path, monkeypatch):
+    saved = []
+    real = runs.save_model
+    monkeypatch.setattr(runs, "save_model", lambda *args: saved.append(args) or real(*args))
+    result = train(toy(), tmp_path / "run", max_epochs=1)
+    assert len(saved) == 1
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert f"| mrr | {round(result['mrr'], 4)} |" in card  # written after evaluation

@@ -1,5 +1,4 @@
 """Commands about a graph: analyze, paths, convert."""
-# ruff: noqa: RUF009  (`option` returns a dataclass field)
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Commands for researchers: reproduce, tune."""
-# ruff: noqa: RUF009  (`option` returns a dataclass field)
 
 from __future__ import annotations
 
@@ -25,12 +24,12 @@ class LabOptions:
     runs: Path | None = option(None, "Folder for runs, one folder per seed. Default: runs.")
     results: Path | None = option(None, "Folder for NAME.json. Default: results.")
     models: Path | None = option(
-        None, "Folder for the models that ship. Default: they are not written."
+        None, "Folder for the models to publish. Default: models are not written."
     )
-    page: Path | None = option(None, "Rebuild this page from all results.")
+    page: Path | None = option(None, "Rebuild this page (Markdown) from all results.")
     set_: list[str] | None = option(
         None,
-        "Change a setting to try it out. Such runs have their own folder, and results are kept "
+        "Try another setting; repeatable. Such runs have their own folder, and results are kept "
         "only with --results.",
         "--set",
         metavar="KEY=VALUE",
@@ -55,7 +54,7 @@ def reproduce(
         list[str] | None, typer.Argument(metavar="NAME...", help="Experiments. Default: list them.")
     ] = None,
 ) -> None:
-    """Run experiments, the paper's and ours: every seed, mean and spread, one JSON file each.
+    """Run experiments, the paper's and ours, over all seeds; write a JSON file of metrics for each.
 
     Continues interrupted runs and skips finished ones.
 
@@ -117,7 +116,7 @@ class SearchOptions:
     trials: int = option(50, "Number of configurations to try.", min=1)
     out_: Path | None = option(None, "The search's folder. Default: runs/DATA-tune-SPACE.", "--out")
     set_: list[str] | None = option(
-        None, "Fix a setting in all trials.", "--set", metavar="KEY=VALUE"
+        None, "Fix a setting in all trials; repeatable.", "--set", metavar="KEY=VALUE"
     )
 
 
@@ -125,7 +124,7 @@ class SearchOptions:
 def tune(
     data: Data, files: Files, options: SearchOptions, seed: Seed = 0, as_json: Json = False
 ) -> None:
-    """Search for better settings: random trials, compared on validation triples, weak ones pruned.
+    """Search hyperparameters: random trials, compared on validation triples, weak ones pruned.
 
     The folder holds every trial, [cyan]best.yaml[/] (for [cyan]pathe train --preset[/]),
     [cyan]result.json[/] and [cyan]report.png[/]. The same command continues a search that was

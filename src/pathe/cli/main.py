@@ -41,12 +41,12 @@ def _root(
         bool,
         typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version."),
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks (any command).")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> None:
     """Knowledge-graph embeddings without an entity table.
 
     Start with [cyan]pathe analyze DATA[/] to see whether the method suits your graph. Then train a
-    model with [cyan]pathe train DATA[/], check it with [cyan]pathe evaluate[/] and query it with
+    model with [cyan]pathe train DATA[/], test it with [cyan]pathe evaluate[/] and query it with
     [cyan]pathe predict[/].
 
     Example: [cyan]pathe train umls[/]
@@ -54,9 +54,9 @@ def _root(
 
 
 PANELS = {
-    "A graph": (analyze, paths, convert),
-    "A model": (train, evaluate, config, push, pull),
-    "Using a model": (predict, similar, rules, missing, embed, schema),
+    "Graphs": (analyze, paths, convert),
+    "Models": (train, evaluate, config, push, pull),
+    "Predictions": (predict, similar, rules, missing, embed, schema),
     "Research": (reproduce, tune),
 }
 for panel, commands in PANELS.items():

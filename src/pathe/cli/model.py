@@ -1,5 +1,4 @@
-"""Commands that make and evaluate a model: train, evaluate, config."""
-# ruff: noqa: RUF009  (`option` returns a dataclass field)
+"""Commands that train and evaluate a model: train, evaluate, config."""
 
 from __future__ import annotations
 
@@ -73,7 +72,7 @@ def train(data: Data, files: Files, options: TrainOptions, as_json: Json = False
     Settings are chosen to suit the graph and this machine; bridges are enabled if they fit a
     20-minute budget. [cyan]--set[/] and [cyan]--preset[/] change them. The run's folder holds
     settings, metrics, checkpoints, the model, [cyan]result.json[/] and [cyan]report.png[/].
-    Ctrl-C saves; [cyan]--resume --out RUN[/] continues exactly there.
+    Ctrl-C saves the run; [cyan]--resume --out RUN[/] continues it exactly where it stopped.
 
     Example: [cyan]pathe train umls --preset tiny --set dim=64[/]
     """
@@ -106,23 +105,23 @@ class EvaluateOptions:
 
     split: Literal["train", "valid", "test"] = option("test", "The split to evaluate on.")
     protocol: str = option(
-        "full", "[cyan]full[/]: rank among all entities; [cyan]sampled:N[/]: among N random ones."
+        "full", "[cyan]full[/]: rank among all entities; [cyan]sampled:N[/]: among N negatives."
     )
     test_set: Literal["seen", "unseen", "all"] = option(
         "seen",
         "[cyan]seen[/]: triples whose entities both occur in train (as in the paper); "
         "[cyan]unseen[/]: the others; [cyan]all[/].",
     )
-    task: Task | None = option(None, "For a multi-task model: evaluate only this task.")
+    task: Task | None = option(None, "For a multi-task model: the only task to evaluate.")
     n_paths: int | None = option(None, "Paths per entity. Default: the model's.", min=1)
-    seed: int | None = option(None, "Seed of paths and samples. Default: the run's.")
+    seed: int | None = option(None, "Seed for paths and sampled negatives. Default: the run's.")
 
 
 @grouped
 def evaluate(source: EvaluatedModel, options: EvaluateOptions, as_json: Json = False) -> None:
     """Evaluate a model; unseen entities are allowed.
 
-    Entities are described by the data's train split. Known triples of all splits are filtered.
+    Entities are encoded from the data's train split. Known triples of all splits are filtered.
 
     Example: [cyan]pathe evaluate models/umls --data umls --test-set all[/]
     """

@@ -1,5 +1,4 @@
 """Options that several commands share, alone and in groups."""
-# ruff: noqa: RUF009  (`option` returns a dataclass field)
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ DATA_HELP = (
 )
 Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
 DataOption = Annotated[
-    str, typer.Option("--data", metavar="DATA", help="Same kinds of data as for train.")
+    str, typer.Option("--data", metavar="DATA", help="The graph: same kinds of DATA as for train.")
 ]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run folder or a model folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
@@ -60,9 +59,9 @@ class Files:
     """Options that say how to read DATA."""
 
     cut: str | None = _file_option(None, _CUT_HELP, "--split", "--cut")
-    cut_seed: int = _file_option(0, "Seed of that split.")
+    cut_seed: int = _file_option(0, "Seed for the split.")
     allow_unseen: bool = _file_option(
-        False, "When splitting, allow entities that only valid or test has.", "--allow-unseen"
+        False, "When splitting, allow entities that occur only in valid or test.", "--allow-unseen"
     )
     columns: str | None = _file_option(
         None,
@@ -71,8 +70,8 @@ class Files:
     )
     header: bool | None = _file_option(
         None,
-        "Whether the first line is a header. Default: only if it says head, relation, tail or "
-        "similar.",
+        "Whether the first line is a header. Default: only if it has names such as head, relation, "
+        "tail.",
         "--header/--no-header",
     )
     delimiter: str | None = _file_option(None, "Column separator. Default: tab; comma for .csv.")
@@ -128,8 +127,8 @@ class ModelFiles(Files):
 
     relation_map: Path | None = _file_option(
         None,
-        "For relations that the graph calls differently: a .tsv or .csv of the graph's name and "
-        "the model's, with [cyan]^[/] before the latter if it points the other way.",
+        "For relations with other names in the graph: a .tsv or .csv of the graph's name and the "
+        "model's name, with [cyan]^[/] before the latter if it points the other way.",
     )
 
     @property

@@ -1,5 +1,4 @@
 """Commands that use a model: predict, similar, rules, missing, embed, schema, push, pull."""
-# ruff: noqa: RUF009  (`option` returns a dataclass field)
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from pathe.predict.predictor import Predictor
     from pathe.predict.results import Answer
 
-K = Annotated[int, typer.Option("-k", min=1, help="How many to show.")]
+K = Annotated[int, typer.Option("-k", min=1, help="Number of results to show.")]
 Out = Annotated[
     Path | None,
     typer.Option(
@@ -177,7 +176,7 @@ def similar(
     k: K = 10,
     as_json: Json = False,
 ) -> None:
-    """Find the entities nearest to another one, by the cosine of their vectors.
+    """Find the entities most similar to another one, by the cosine of their vectors.
 
     Example: [cyan]pathe similar models/umls --data umls --entity virus[/]
     """
@@ -200,9 +199,9 @@ def rules(
     """List, for each relation, the paths between two entities that the model trusts most.
 
     Some triples of the relation are held out and scored; trust is a path's share of what all paths
-    add to these scores. Counted in the graph: the pairs that a path connects, those of them that
-    have the relation (support), and their share (confidence). Needs a model trained with
-    [cyan]bridge=paths[/].
+    add to these scores. The other columns count pairs in the graph: those that the path connects,
+    those of them that have the relation (support), and their share (confidence). Needs a model
+    trained with [cyan]bridge=paths[/].
 
     Example: [cyan]pathe rules models/umls --data umls --relation isa[/]
     """
@@ -225,8 +224,8 @@ def missing(
 ) -> None:
     """List the most plausible triples that the graph lacks, best first.
 
-    Every head that a relation has in the graph is scored with every tail that it has, in chunks;
-    for an entity without triples of a relation, use [cyan]pathe predict[/]. Plausibility is the
+    For each relation, every head that it has in the graph is scored with every tail, in chunks; for
+    an entity without triples of a relation, use [cyan]pathe predict[/]. Plausibility is the
     geometric mean of two probabilities: of the tail given head and relation, and of the head given
     relation and tail.
 

@@ -35,7 +35,7 @@ class Config:
     n_paths: int = setting(4, "paths per entity, sampled in every step", least=1)
     max_hops: int = setting(5, "longest walk, in edges", least=1)
     path_form: Literal["joined", "single"] = setting(
-        "single", "an incoming and an outgoing walk joined, or one of them"
+        "single", "an incoming and an outgoing walk joined, or only one of them"
     )
     path_source: Literal["fresh", "mined"] = setting(
         "fresh", "sample paths in every step, or mine a fixed store before training"
@@ -49,7 +49,7 @@ class Config:
     context_counts: Literal["raw", "log1p"] = setting(
         "log1p", "scale of the relation counts that describe an entity"
     )
-    context_dropout: float = setting(0.1, "share of contexts dropped in training", least=0, below=1)
+    context_dropout: float = setting(0.1, "dropout on the counts of a context", least=0, below=1)
     neighbour_contexts: bool = setting(False, "add the contexts of an entity's neighbours")
     projector_layers: Literal[1, 2] = setting(
         1, "layers per direction: 1 matches the published parameter counts, 2 the paper's text"
@@ -59,7 +59,7 @@ class Config:
     feedforward: int = setting(128, "width of the path encoder's feed-forward layers", least=1)
     dropout: float = setting(0.1, "dropout in path encoder and aggregator", least=0, below=1)
     aggregator: Literal["mean", "lstm", "transformer", "transformer-joint"] = setting(
-        "mean", "combines an entity's paths into one vector; -joint reads both entities together"
+        "mean", "how an entity's paths become one vector; -joint reads both entities together"
     )
     aggregator_layers: int = setting(1, "layers of a Transformer aggregator", least=1)
     bridge: Literal["none", "paths"] = setting(
@@ -74,7 +74,7 @@ class Config:
     loss: Literal["ce", "bce", "nssa"] = setting(
         "ce", "link loss: cross-entropy, binary cross-entropy, self-adversarial"
     )
-    label_smoothing: float = setting(0.0, "share of the target given to others", least=0, below=1)
+    label_smoothing: float = setting(0.0, "label smoothing of the losses", least=0, below=1)
     margin: float = setting(10.0, "margin of nssa", least=0)
     temperature: float = setting(1.0, "temperature of nssa", least=0)
     class_weights: bool = setting(False, "weigh all relations equally in the relation loss")
@@ -91,12 +91,12 @@ class Config:
     batch_size: int = setting(1024, "positives per batch", least=1)
     accumulate_batches: int = setting(1, "batches per optimiser step", least=1)
     learning_rate: float = setting(1e-3, "learning rate of Adam", above=0)
-    schedule: Literal["constant", "cosine"] = setting("constant", "learning rate over time")
-    gradient_clip: float = setting(1.0, "largest gradient norm; 0 for no limit", least=0)
-    max_epochs: int = setting(100, "training ends here at the latest", least=1)
+    schedule: Literal["constant", "cosine"] = setting("constant", "learning-rate schedule")
+    gradient_clip: float = setting(1.0, "maximum gradient norm; 0: no clipping", least=0)
+    max_epochs: int = setting(100, "maximum number of epochs", least=1)
     patience: int = setting(10, "validations without improvement before early stopping", least=1)
-    min_delta: float = setting(0.0, "smallest gain in MRR that counts as improvement", least=0)
-    valid_negatives: int = setting(99, "validation negatives per side; 0 ranks all", least=0)
+    min_delta: float = setting(0.0, "smallest gain in validation score that counts", least=0)
+    valid_negatives: int = setting(99, "validation negatives per side; 0: all entities", least=0)
     validate_every: int = setting(1, "epochs between validations", least=1)
     seed: int = setting(0, "seed of weights, batches, paths, negatives and dropout")
     # evaluation
@@ -120,7 +120,7 @@ class Config:
 
     @property
     def pairwise(self) -> bool:
-        """Whether the aggregator reads two entities together, so each pair needs its own pass."""
+        """Whether the aggregator reads both entities of a pair, so each pair needs its own pass."""
         return self.aggregator == "transformer-joint"
 
     def as_dict(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ RENAMED = {
     "record": "cuda_graphs", "refine": "neighbour_contexts", "contexts": "context_counts",
     "clip": "gradient_clip", "accumulate": "accumulate_batches",
 }  # fmt: skip
-REMOVED = {"bridge_edges": 1.0}  # settings that are gone, and the value that meant nothing
+REMOVED = {"bridge_edges": 1.0}  # removed settings, and the value that had no effect
 _TYPES = typing.get_type_hints(Config)
 _KIND = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 BOUNDS = {
@@ -268,6 +268,7 @@ def _check_combinations(config: Config) -> None:
         raise ConfigError("hold_out_pairs needs hold_out_batch=true.")
     if config.pairwise and config.negative_sampling == "all":
         raise ConfigError(
-            f"aggregator={config.aggregator} encodes each pair by itself, so negative_sampling=all "
-            "would need one pass per entity. Use negative_sampling=each or shared."
+            f"aggregator={config.aggregator} encodes each pair separately, so "
+            "negative_sampling=all would need one pass per entity. Set negative_sampling to each "
+            "or shared."
         )

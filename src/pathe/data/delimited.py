@@ -190,7 +190,7 @@ def _layout(path: Path, options: ReadOptions) -> _Layout:
     records = _records(path, delimiter, quoted)
     line, row, _ = next(records, (0, [], ""))
     if not line:
-        raise DataError(f"{path}: no triples in it; expected at least one.")
+        raise DataError(f"{path}: contains no triples; expected at least one.")
     if row and row[0].startswith(_UTF16) and any(b"\0" in f for f in row):
         raise DataError(f"{path}: expected UTF-8 text, this is UTF-16. Convert it, e.g. by iconv.")
     first = [f.decode(errors="replace") for f in row]

@@ -77,7 +77,7 @@ def _read_ids(
             options,
         )
     if not ids:
-        raise DataError(f"{path}: no triples in it; expected at least one.")
+        raise DataError(f"{path}: contains no triples; expected at least one.")
     return np.frombuffer(ids, np.int32).reshape(-1, 3)
 
 

@@ -46,7 +46,7 @@ def read_columns(
             why = f"{lines}. Correct the file; the first is {report.first_skipped}"
         if literals := report.literals - literals:
             why = f"{literals:,} had literals, which are left out; expected links of two entities."
-        raise DataError(f"{path}: no triples in it; {why}")
+        raise DataError(f"{path}: contains no triples; {why}")
     report.rows += table.num_rows
     return table
 

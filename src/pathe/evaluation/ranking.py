@@ -40,12 +40,12 @@ def evaluate(
     Known triples of train, valid and test are filtered. A multi-task model is evaluated on links,
     with the metrics of relations under `relation`, unless `task` is given.
     """
+    n_negatives, config = read_protocol(protocol), artifact.config
+    task = check_task(config.task, task)
     prepared = aligned(artifact, kg, device)
-    kg, config = prepared.kg, artifact.config
-    n_negatives = read_protocol(protocol)
+    kg = prepared.kg
     if n_negatives >= kg.n_entities:  # there are fewer entities: rank all
         n_negatives, protocol = 0, "full"
-    task = check_task(config.task, task)
     triples_M3 = prepared.triples(split, test_set)
     if not len(triples_M3):
         which = {"seen": " with both entities in train", "unseen": " with an entity not in train"}

@@ -1,4 +1,4 @@
-"""Statistics of a knowledge graph and how well PathE suits it (the paper's appendix as a tool)."""
+"""Statistics of a knowledge graph, as in the paper's appendix, and how well PathE suits it."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _relations(kg: KnowledgeGraph, top: int) -> Stats:
 
 
 def _contexts(graph: Graph, degrees_E: Tensor, seed: int) -> list[Stats]:
-    """Counts distinct Weisfeiler-Lehman codes; round 0 of equal codes is the context itself."""
+    """Counts distinct Weisfeiler-Lehman codes per round; in round 0, a code hashes the context."""
     edges = [(side, owners(side.offsets_E1)) for side in (graph.outgoing, graph.incoming)]
     words_WR = keyed(seed, torch.arange(2 * graph.n_relations)).view(2, -1)
     codes_E, rounds = torch.zeros(graph.n_entities, dtype=torch.int64), []
@@ -189,8 +189,8 @@ def linked_pairs(kg: KnowledgeGraph) -> Stats:
 
 
 def wants_pairs_held_out(pairs: Stats) -> bool:
-    """Whether training triples often link the same pair, but valid triples rarely do."""
-    enough = pairs["valid_expected"] >= 5  # if fewer are expected, none may be chance
+    """Whether training often links a pair twice, but rarely links the pairs of valid triples."""
+    enough = pairs["valid_expected"] >= 5  # if fewer are expected, finding none may be chance
     return bool(enough and pairs["train"] > 0.05 and pairs["valid"] < pairs["train"] / 10)
 
 
@@ -258,7 +258,7 @@ def _reach(prepared: PreparedGraph, seed: int) -> Stats | None:
 
 
 def _within(both: Adjacency, pairs_B2: Tensor) -> Tensor:
-    """Whether at most 64 tails are within 1, 2, ... hops of their heads; one bit per pair."""
+    """Whether each tail is within 1, 2, ... hops of its head, for up to 64 pairs (one bit each)."""
     live_U = both.degrees_E.nonzero().squeeze(1).numpy()
     starts_U, neighbours_M = both.offsets_E1[live_U].numpy(), both.neighbours_M.numpy()
     heads_B, tails_B = pairs_B2.numpy().T

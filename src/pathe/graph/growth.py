@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pathe.core.tensors import insert
+from pathe.core.tensors import expand, insert
 from pathe.data.triples import unique_triples
 from pathe.graph.adjacency import Adjacency, Contexts, Graph, build_graph, check_triples
+from pathe.graph.known import KnownTriples
 
 FEW = 300  # up to this many triples are inserted one by one; for more, rebuilding is faster
 
@@ -96,15 +97,17 @@ def _lengthen(offsets_E1: Tensor, n_entities: int) -> Tensor:
 
 
 def holds(graph: Graph, ids_B3: Tensor) -> Tensor:
-    """Whether the graph has each triple; False for entities it doesn't know."""
+    """Whether the graph holds each triple; entities beyond its own are in none."""
     inside_B = (ids_B3[:, [0, 2]] < graph.n_entities).all(1)
-    if not graph.n_triples:
-        return torch.zeros_like(inside_B)
-
-    def codes(triples_N3: Tensor) -> Tensor:
-        heads, relations, tails = triples_N3.long().unbind(1)
-        return (heads * graph.n_relations + relations) * graph.n_entities + tails
-
-    own_M, wanted_B = codes(graph.triples_M3), codes(ids_B3)  # own_M is sorted
-    place_B = torch.searchsorted(own_M, wanted_B).clamp(max=len(own_M) - 1)
-    return inside_B & (own_M[place_B] == wanted_B)
+    rows_K, edges = inside_B.nonzero().squeeze(1), graph.outgoing
+    heads_K, relations_K, tails_K = ids_B3[rows_K].long().unbind(1)
+    degrees_K = edges.degrees_E[heads_K]
+    found_B = torch.zeros_like(inside_B)
+    if int(degrees_K.sum()) <= graph.n_triples:  # looking at the heads' edges costs less
+        of_N, slots_N = expand(edges.offsets_E1[heads_K], degrees_K)
+        same_N = edges.relations_M[slots_N] == relations_K[of_N]
+        same_N &= edges.neighbours_M[slots_N] == tails_K[of_N]
+        found_B[rows_K[of_N[same_N]]] = True
+    else:
+        found_B[rows_K] = KnownTriples(graph.triples_M3).contains(ids_B3[rows_K])
+    return found_B

@@ -47,7 +47,7 @@ class HeldOut(Tensors):
 
 
 class HeldOutSlots(NamedTuple):
-    """Context entries and adjacency slots of triples, with 1.0 for a held-out one, else 0.0."""
+    """Context entries and adjacency slots of triples; `times` is 1.0 if held out, else 0.0."""
 
     entries: Tensor
     slots: Tensor
@@ -104,7 +104,7 @@ class Pairs(Tensors):
     offsets_P1: Tensor
 
     def of_same(self, ids_B: Tensor) -> Tensor:
-        """Returns the unique ids of all triples that connect the same pairs as these."""
+        """Returns the unique ids of all triples that connect the same pairs as the given ones."""
         pairs_B = self.pair_M[ids_B].unique()
         starts_B = self.offsets_P1[pairs_B]
         return self.order_M[expand(starts_B, self.offsets_P1[pairs_B + 1] - starts_B)[1]]

@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pathe.core.tensors import Tensors, expand, insert
-from pathe.core.types import PARTS, Part
+from pathe.core.tensors import Tensors, expand
+from pathe.core.types import Part
 from pathe.kernels.dispatch import kernel
 
 STRIDE = 1 << 31  # above any id, so keys and codes stay valid when a graph grows
+FEW = 1000  # added triples that have an index of their own
 NO_KEY = (1 << 63) - 1  # sentinel after the sorted keys and codes, so a search stays in range
 # columns (first, second, value): the first two ids form the key, the third is the answer
 COLUMNS: dict[Part, tuple[int, int, int]] = {
@@ -63,39 +64,23 @@ class Lists(Tensors):
         found = self.codes_V1[torch.searchsorted(self.codes_V1, codes)] == codes
         return found & (values >= 0) & (values < STRIDE) & (self.keys_G[group] == keys)
 
-    def add(self, keys_N: Tensor, values_N: Tensor) -> Lists:
-        """Returns the lists with a few more values, without sorting the old ones again."""
-        fresh_N = self.keys_G[torch.searchsorted(self.keys_G, keys_N)] != keys_N
-        new_F = keys_N[fresh_N].unique()
-        places_F = torch.searchsorted(self.keys_G, new_F) + _count(new_F)
-        keys_G = insert(self.keys_G, places_F, new_F)
-        codes_V1 = self.codes_V1
-        if len(new_F):  # new groups shift the numbers of those after them
-            before_G = torch.searchsorted(new_F, self.keys_G[:-1]) * STRIDE
-            moved_V = codes_V1[:-1] + before_G[codes_V1[:-1] // STRIDE]
-            codes_V1 = torch.cat([moved_V, codes_V1[-1:]])
-        codes_N = (torch.searchsorted(keys_G, keys_N) * STRIDE + values_N).unique()
-        slots_N = torch.searchsorted(codes_V1, codes_N)
-        absent_N = codes_V1[slots_N] != codes_N
-        codes_N, slots_N = codes_N[absent_N], slots_N[absent_N]
-        sizes_G = insert(self.offsets_G1.diff(), places_F, torch.zeros_like(new_F))
-        sizes_G += torch.bincount(codes_N // STRIDE, minlength=len(sizes_G))
-        codes_V1 = insert(codes_V1, slots_N + _count(slots_N), codes_N)
-        return Lists(keys_G, F.pad(sizes_G.cumsum(0), (1, 0)), codes_V1)
-
 
 class KnownTriples:
-    """The known answers of queries, by ids; the index of each part is built when first used."""
+    """The known answers to queries, as ids; the index of each part is built when first used.
+
+    A few triples that were added are looked up beside the index of the others.
+    """
 
     def __init__(self, triples_M3: Tensor) -> None:
         """Takes the triples in any order; duplicates are allowed."""
-        self._triples_M3 = triples_M3.long()
+        self._triples_M3 = triples_M3
         self._lists: dict[Part, Lists] = {}
+        self._parts: tuple[KnownTriples, KnownTriples] | None = None  # before; a few added since
 
     def lists(self, part: Part) -> Lists:
-        """Returns the known answers of all queries for one part of a triple."""
+        """Returns the known answers to all queries for one part of a triple."""
         if part not in self._lists:
-            columns = self._triples_M3[:, list(COLUMNS[part])].unbind(1)
+            columns = self._triples_M3[:, list(COLUMNS[part])].long().unbind(1)
             self._lists[part] = _lists(columns[0] * STRIDE + columns[1], columns[2])
         return self._lists[part]
 
@@ -104,22 +89,30 @@ class KnownTriples:
         return self.lists(part), _keys(ids_B3, part)
 
     def find(self, ids_B3: Tensor, part: Part) -> tuple[Tensor, Tensor]:
-        """Returns the known answers of each query as (row, answer) pairs."""
-        lists, keys_B = self.answers(ids_B3, part)
-        return lists.find(keys_B)
+        """Returns the known answers to each query as (row, answer) pairs, in order."""
+        if self._parts is None:
+            lists, keys_B = self.answers(ids_B3, part)
+            return lists.find(keys_B)
+        before, added = (torch.stack(known.find(ids_B3, part)) for known in self._parts)
+        rows_N, answers_N = torch.cat([before, added], 1).unique(dim=1) if added.numel() else before
+        return rows_N, answers_N
 
     def contains(self, ids_B3: Tensor) -> Tensor:
         """Whether each triple is known."""
+        if self._parts is not None:
+            before, added = (known.contains(ids_B3) for known in self._parts)
+            return before | added
         lists, keys_B = self.answers(ids_B3, "tail")
         return lists.listed_plain(keys_B, ids_B3[:, 2])
 
     def add(self, triples_N3: Tensor) -> KnownTriples:
         """Returns the index with more triples; some may be known already."""
-        more = KnownTriples(torch.cat([self._triples_M3, triples_N3.long()]))
-        for part in PARTS:
-            if part in self._lists:
-                values_N = triples_N3[:, COLUMNS[part][2]].long()
-                more._lists[part] = self._lists[part].add(_keys(triples_N3, part), values_N)
+        more = KnownTriples(torch.cat([self._triples_M3, triples_N3.to(self._triples_M3)]))
+        before, added_M3 = self, triples_N3
+        if self._parts is not None:
+            before, added_M3 = self._parts[0], torch.cat([self._parts[1]._triples_M3, triples_N3])
+        if len(added_M3) <= FEW:
+            more._parts = before, KnownTriples(added_M3)
         return more
 
 
@@ -138,7 +131,3 @@ def _lists(keys_M: Tensor, values_M: Tensor) -> Lists:
     return Lists(
         torch.cat([keys_G, no_key]), F.pad(sizes_G.cumsum(0), (1, 0)), torch.cat([codes_V, no_key])
     )
-
-
-def _count(values_N: Tensor) -> Tensor:
-    return torch.arange(len(values_N), device=values_N.device)

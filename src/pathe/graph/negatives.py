@@ -1,4 +1,4 @@
-"""Filtered negative sampling: replaces heads or tails by entities that give no known triple."""
+"""Filtered negative sampling: replaces heads or tails such that no known triple results."""
 
 from __future__ import annotations
 

@@ -75,9 +75,9 @@ def sample_paths(
 ) -> Paths:
     """Samples n_paths paths per entity; path k depends only on the seed, the entity and k.
 
-    The direction of a `single` walk is drawn with equal chance, and switched if there is no such
-    edge. An entity without edges gets paths of one token. `first_path` is the first k, to continue
-    an earlier call.
+    The direction of a `single` walk is random, and switched if the entity has no edge in that
+    direction. An entity without edges gets paths of one token. `first_path` is the first k, to
+    continue an earlier call.
     """
     held_out_M = held_out.mask(graph.n_triples) if held_out else None
     numbers_K = torch.arange(first_path, first_path + n_paths, device=entities_U.device)
@@ -170,7 +170,7 @@ def mine_paths(
     form: Form = "joined",
     entities_E: Tensor | None = None,
 ) -> PathStore:
-    """Mines up to n_paths unique paths per entity: for all, or only `entities_E`, the store's rows.
+    """Mines up to n_paths unique paths per entity, for all or for `entities_E` (the store's rows).
 
     Each entity gets at least one, and fewer than n_paths if MINE_ROUNDS rounds of n_paths walks
     find no more.

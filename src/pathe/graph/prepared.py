@@ -34,7 +34,7 @@ class PreparedGraph:
             graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
         self.kg, self.graph = kg, graph.to(device)
         self._known: dict[tuple[str, ...], KnownTriples] = {}
-        self._added_N3 = torch.empty((0, 3), dtype=torch.int64, device=self.device)
+        self._added_N3 = torch.empty((0, 3), dtype=torch.int32, device=self.device)
 
     @property
     def n_entities(self) -> int:

@@ -124,9 +124,9 @@ def _check_variants(experiment: Experiment, path: Path) -> None:
     slugs: dict[str, Any] = {}
     for title, changed in experiment.variants.items():
         if not isinstance(title, str) or not _slug(title) or _slug(title).startswith("seed-"):
-            raise ConfigError(f"{path}: a variant has a name in words; got {title!r}.")
+            raise ConfigError(f"{path}: expected a variant's name as text; got {title!r}.")
         if (other := slugs.setdefault(_slug(title), title)) != title:
-            raise ConfigError(f"{path}: variants {other!r} and {title!r} are too much alike.")
+            raise ConfigError(f"{path}: variants {other!r} and {title!r} would share a folder.")
         if not isinstance(changed, dict) or not changed or "seed" in changed:
             raise ConfigError(f"{path}: variant {title!r} needs lines of `key: value`, no seed.")
         experiment.variant(title).config(0)

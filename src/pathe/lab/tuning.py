@@ -1,4 +1,4 @@
-"""A seeded random search over settings, judged by validation alone; Optuna stores the trials."""
+"""A seeded random search over settings, scored on validation alone; Optuna stores the trials."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from safetensors.torch import save as save_tensors
 
 from pathe.core.config import Config, configure
 from pathe.core.errors import ModelError
-from pathe.core.files import check_new_folder
+from pathe.core.files import check_new_folder, replacing
 from pathe.data.vocabulary import Vocabulary
 from pathe.model.builder import build_model
 from pathe.model.pathe import PathE, count_parameters
@@ -85,6 +85,13 @@ def save_model(folder: Path | str, artifact: Artifact, facts: dict[str, Any] | N
             (built / name).replace(folder / name)
 
 
+def write_card(folder: Path, facts: dict[str, Any]) -> None:
+    """Writes the card of a saved model again, with other facts."""
+    about = _read_about(folder / CONFIG)
+    with replacing(folder / CARD) as aside:
+        aside.write_text(_card(about, facts), encoding="utf-8")
+
+
 def model_folder(folder: str | Path) -> Path:
     """Returns the folder itself, or the model folder in it if it is a run."""
     folder = Path(folder)
@@ -112,7 +119,7 @@ def load_model(folder: str | Path) -> Artifact:
     if not isinstance(names, list) or len(names) != about.get("n_relations"):
         raise ModelError(f"{folder / RELATIONS}: expected {about.get('n_relations')} names.")
     if not _are_names(names):
-        raise ModelError(f"{folder / RELATIONS}: expected names in order, each once: altered.")
+        raise ModelError(f"{folder / RELATIONS}: expected sorted, distinct names: modified.")
     config = configure(settings=about["config"], source=str(folder / CONFIG))
     model = build_model(config, len(names))
     raw = _read(folder / WEIGHTS, digests[WEIGHTS])
@@ -148,17 +155,17 @@ def _read_about(path: Path) -> dict[str, Any]:
     match about.get("format"):
         case 1:  # without temperatures, and with a digest of the weights only
             if not isinstance(about.get("sha256"), str):
-                raise ModelError(f"{path}: has no digest of the weights: altered.")
+                raise ModelError(f"{path}: has no digest of the weights: modified.")
             old = {WEIGHTS: about["sha256"], RELATIONS: None}
             return about | {"temperatures": {}, "sha256": old}
         case 2:
             digests = about.get("sha256")
             if not isinstance(digests, dict) or not {WEIGHTS, RELATIONS, CONFIG} <= digests.keys():
-                raise ModelError(f"{path}: has no digests: truncated or altered.")
+                raise ModelError(f"{path}: has no digests: truncated or modified.")
             if digests[CONFIG] != _digest_settings(about):
-                raise ModelError(f"{path}: differs from the settings that were saved: altered.")
+                raise ModelError(f"{path}: differs from the saved settings: modified.")
             if not _are_temperatures(about.get("temperatures")):
-                raise ModelError(f"{path}: expected temperatures above 0: altered.")
+                raise ModelError(f"{path}: expected temperatures above 0: modified.")
             return about
         case None:
             raise ModelError(f"{path}: not written by PathE.")
@@ -185,7 +192,7 @@ def _read(path: Path, sha256: str | None) -> bytes:
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror or error}.") from None
     if sha256 is not None and _digest(raw) != sha256:
-        raise ModelError(f"{path}: differs from the file that was saved: truncated or altered.")
+        raise ModelError(f"{path}: differs from the file that was saved: truncated or modified.")
     return raw
 
 
@@ -193,7 +200,7 @@ def _read_json(path: Path, sha256: str | None = None) -> Any:
     try:
         return json.loads(_read(path, sha256))
     except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: not valid JSON ({error}): truncated or altered.") from None
+        raise ModelError(f"{path}: not valid JSON ({error}): truncated or modified.") from None
 
 
 def _card(about: dict[str, Any], facts: dict[str, Any]) -> str:

@@ -16,14 +16,10 @@ from pathe.kernels.dispatch import compiled, kernel
 
 
 def attend(
-    query_NHS: Tensor,
-    keys_VHS: Tensor,
-    values_VHS: Tensor,
-    tokens_NT: Tensor,
-    bias_NHT: Tensor,
+    query_NHS: Tensor, keys_VHS: Tensor, values_VHS: Tensor, tokens_NT: Tensor, bias_NHT: Tensor,
     keep_NHT: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Returns (read_NHS, weights_NHT) of H heads of width S; tokens are -1 where padded.
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Returns outputs read_NHS and weights_NHT of H heads of width S; tokens are -1 for padding.
 
     Scores are query . key + bias; weights are their softmax times the dropout factors `keep`.
     """
@@ -40,13 +36,9 @@ def attend(
 
 
 def attend_plain(
-    query_NHS: Tensor,
-    keys_VHS: Tensor,
-    values_VHS: Tensor,
-    tokens_NT: Tensor,
-    bias_NHT: Tensor,
+    query_NHS: Tensor, keys_VHS: Tensor, values_VHS: Tensor, tokens_NT: Tensor, bias_NHT: Tensor,
     keep_NHT: Tensor,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Computes `attend` in plain PyTorch."""
     rows_NT = tokens_NT.clamp(min=0).long()
     scores_NHT = torch.einsum("nhs,nths->nht", query_NHS, keys_VHS[rows_NT]) + bias_NHT

@@ -29,7 +29,7 @@ class Round(nn.Module):
         self.take = nn.Linear(2 * dim, dim, bias=False)
 
     def weights(self, asked_BD: Tensor, relations_RD: Tensor) -> Tensor:
-        """Returns (B, 2 R, D): the factors of each relation's messages, given the query."""
+        """Returns (B, 2 R, D): the factors of messages, per query and relation of the edge."""
         mixed = F.relu(self.asked(asked_BD)[:, None] + self.carried(relations_RD))
         weights: Tensor = self.relations + self.mixed(mixed)
         return weights
@@ -87,7 +87,7 @@ class Bridge(nn.Module):
     def reach(
         self, edges: Edges, keep_M: Tensor, sources_B: Tensor, targets_B: Tensor | None = None
     ) -> Reach:
-        """Finds what queries reach in all hops; with targets, only rows on paths to them."""
+        """Finds the entities that queries reach; with targets, only those on paths to them."""
         if targets_B is None:
             return reach(edges, sources_B, len(self.rounds), keep_M)
         return between(edges, sources_B, targets_B, len(self.rounds), keep_M)

@@ -14,7 +14,7 @@ from pathe.model.packed import Packing, attend_among, pack, pick
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """Applies F.dropout; on a CPU faster, with four draws from each 64-bit random number."""
+    """Applies dropout; on a CPU faster than F.dropout: four masks per 64-bit random number."""
     if not training or p == 0 or x.device.type != "cpu":
         return F.dropout(x, p, training)
     bits = torch.empty(-(-x.numel() // 4), dtype=torch.int64).random_(-(1 << 63), None)
@@ -49,7 +49,7 @@ class EncoderLayer(nn.Module):
         return self.finish(x_NQD, read.transpose(1, 2).flatten(2))
 
     def among(self, x_QD: Tensor, tokens_MD: Tensor, asking_N1: Tensor, packing: Packing) -> Tensor:
-        """Computes the same for packed paths: each query attends to its own path's tokens."""
+        """Computes `forward` for packed paths: each query attends to its own path's tokens."""
         read_QHS = attend_among(
             self.split(self.query(x_QD)),
             self.split(self.key(tokens_MD)),
@@ -61,7 +61,7 @@ class EncoderLayer(nn.Module):
         return self.finish(x_QD, read_QHS.flatten(1))
 
     def finish(self, x: Tensor, read: Tensor) -> Tensor:
-        """Computes what follows attention: residual sums, norms and the feed-forward part."""
+        """Applies the rest of the layer: residual connections, norms and the feed-forward part."""
         x = self.norm_1(x + self.drop(self.out(read)))
         fed = self.down(self.drop(F.relu(self.up(x))))
         normed: Tensor = self.norm_2(x + self.drop(fed))
@@ -157,7 +157,7 @@ class PathEncoder(nn.Module):
         return layer.finish(x_ND, read_ND)
 
     def _stacked(self, table: Table, tokens_NT: Tensor, places: Tensor, focus: int) -> Tensor:
-        """Computes several layers: all tokens are queries, except in the last."""
+        """Computes several layers: all tokens are queries, except in the last layer."""
         mask_NT = tokens_NT >= 0
         packing = pack(mask_NT)
         x_MD = pick(table.rows_VD, tokens_NT[mask_NT].long())

@@ -40,15 +40,8 @@ class Featurizer:
         """Returns paths of the entities that don't use held-out training triples."""
         if self.store is not None:
             return self.store.draw(entities_U, self.n_paths, seed=seed)
-        return sample_paths(
-            self.prepared.graph,
-            entities_U,
-            self.n_paths,
-            self.max_hops,
-            seed=seed,
-            form=self.form,
-            held_out=held_out,
-        )
+        graph, size = self.prepared.graph, (self.n_paths, self.max_hops)
+        return sample_paths(graph, entities_U, *size, seed=seed, form=self.form, held_out=held_out)
 
     def projects_all(self, n_tokens: int) -> bool:
         """Whether to project all entities rather than find those on the paths.
@@ -94,7 +87,7 @@ class Featurizer:
     ) -> EntityBatch:
         """Returns paths of the entities, and the contexts of all entities on them.
 
-        Tokens are rows of the table; without contexts, of the table of all entities.
+        Tokens index a table of these entities; without contexts, the table of all entities.
         """
         paths = self.paths(entities_U, seed, held_out)
         if entities_U.device.type == "cpu":  # on a GPU it would synchronise
@@ -125,7 +118,7 @@ def encode(
     chunk: int | None = None,
     progress: Progress | None = None,
 ) -> Tensor:
-    """Returns z of the entities for inference, in chunks and without gradients."""
+    """Encodes the entities for inference, in chunks and without gradients; returns their z."""
     model.eval()
     prepared = featurizer.prepared
     per_entity = featurizer.n_paths * (4 if featurizer.form == "joined" else 2)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import torch
 import torch.nn.functional as F
@@ -19,28 +20,28 @@ from pathe.model.scores import relu_dot
 Ranker = Callable[[Any, Tensor, Lists, Tensor], Ranks]
 
 
-class Head:
+class Head(ABC):
     """The interface of a link head; z has a row per entity, `side` is the one to predict.
 
     A head implements `query`, `candidates` and `score`. The other methods have defaults that work
     for any head: without a `ranker`, it is ranked by its scores.
     """
 
+    @abstractmethod
     def query(self, known_z: Tensor, relations_B: Tensor, side: Side) -> Any:
         """Returns the representation of B queries, from their entity's z and their relation."""
-        raise NotImplementedError
 
+    @abstractmethod
     def candidates(self, z_C: Tensor, side: Side) -> Tensor:
         """Returns the representation of entities as candidates, a row each; it is cached."""
-        raise NotImplementedError
 
+    @abstractmethod
     def score(self, query: Any, candidates_BN: Tensor) -> Tensor:
         """Returns (B, N) scores of each query's own N candidates."""
-        raise NotImplementedError
 
     def score_all(self, query: Any, candidates_C: Tensor) -> Tensor:
         """Returns (B, C) scores of candidates shared by all queries; equals `score` per pair."""
-        b = n_queries(query)
+        b = len(query if isinstance(query, Tensor) else query[0])  # or a tuple of tensors
         return self.score(query, candidates_C[None].expand(b, *candidates_C.shape))
 
     def ranker(self, candidates_C: Tensor) -> Ranker | None:
@@ -52,11 +53,7 @@ class Head:
         return 32 * len(z_C)
 
 
-def n_queries(query: Any) -> int:
-    """Returns the number of queries in a result of `Head.query`: a tensor or a tuple of them."""
-    return len(query if isinstance(query, Tensor) else query[0])
-
-
+@final  # a subclass would inherit kernels that compute this head's scores
 class LinkHead(Head, nn.Module):
     """Scores w2 . relu(W1 [h|r|t] + b1) + b2, with W1 applied to h, r and t separately.
 

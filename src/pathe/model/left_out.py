@@ -25,7 +25,7 @@ ENDS: tuple[Side, Side] = ("head", "tail")
 
 @dataclass(frozen=True)
 class DrawnPath:
-    """A distinct path of the head or the tail, and its numbers among those drawn."""
+    """A distinct path of the head or the tail, and its indices among the sampled paths."""
 
     of: Side
     steps: tuple[Ids, ...]
@@ -33,7 +33,7 @@ class DrawnPath:
 
 
 class PathScore:
-    """The score of one triple, as an answer for a `part`, from the vectors of head and tail.
+    """One triple's score from the vectors of head and tail; `part` is the one that is predicted.
 
     Equal paths are left out together. An entity without any paths left is represented by its
     context alone, like one without edges.
@@ -87,7 +87,7 @@ class Run(NamedTuple):
 
 
 class BridgeScore:
-    """What bridges add to the score of one triple, as an answer for a `part`."""
+    """What bridges add to one triple's score; `part` is the one that is predicted."""
 
     def __init__(
         self, bridge: Bridge, edges: Edges, triple_3: Tensor, part: Part, held_out: HeldOut | None

@@ -56,14 +56,10 @@ def pick(table_VD: Tensor, rows_M: Tensor) -> Tensor:
 
 
 def attend_among(
-    query_QHS: Tensor,
-    key_MHS: Tensor,
-    value_MHS: Tensor,
-    asking_N1: Tensor,
-    packing: Packing,
+    query_QHS: Tensor, key_MHS: Tensor, value_MHS: Tensor, asking_N1: Tensor, packing: Packing,
     dropout: float = 0.0,
-) -> Tensor:
-    """Returns what each query reads, (Q, H, S): attention over the tokens of its path.
+) -> Tensor:  # fmt: skip
+    """Returns the attention outputs (Q, H, S) of each query over the tokens of its path.
 
     Path n has the queries asking_N1[n] to asking_N1[n + 1].
     """
@@ -77,13 +73,9 @@ def attend_among(
 
 
 def attend_among_plain(
-    query_QHS: Tensor,
-    key_MHS: Tensor,
-    value_MHS: Tensor,
-    asking_N1: Tensor,
-    packing: Packing,
+    query_QHS: Tensor, key_MHS: Tensor, value_MHS: Tensor, asking_N1: Tensor, packing: Packing,
     dropout: float = 0.0,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Computes `attend_among` in plain PyTorch, each group padded to its longest path."""
     scale = query_QHS.shape[-1] ** -0.5
     found, places = [query_QHS[:0]], [asking_N1[:0]]
@@ -100,7 +92,7 @@ def attend_among_plain(
 
 
 def _spans(offsets_N1: Tensor, paths_G: Tensor, longest: int) -> tuple[Tensor, Tensor]:
-    """Returns the places of each path's span, padded with its first, and a mask without padding."""
+    """Returns each path's indices, padded with the first, and a mask that is False for padding."""
     first_G, last_G = offsets_N1[paths_G], offsets_N1[paths_G + 1]
     longest = min(longest, int((last_G - first_G).max()))
     places_GT = first_G[:, None] + torch.arange(longest, device=first_G.device)

@@ -14,7 +14,7 @@ from pathe.model.encoder import dropout
 
 @dataclass(frozen=True)
 class Bag:
-    """Contexts of V entities in one direction; v has offsets_V1[v] to offsets_V1[v + 1]."""
+    """Contexts of V entities in one direction; v owns offsets_V1[v] to offsets_V1[v + 1]."""
 
     offsets_V1: Tensor
     relations_P: Tensor

@@ -25,8 +25,8 @@ from pathe.kernels.dispatch import compiled, kernel
 class Reach(Tensors):
     """The rows of (query, entity) that queries reach, those of earlier hops first.
 
-    Hop l reaches the first sizes[l] rows; row_BE has the row of each entity, or -1. A listed row
-    may be unreached: its state stays zero.
+    Hop l reaches the first sizes[l] rows; row_BE has the row of each entity, or -1. Rows may also
+    include unreached entities, whose state stays zero.
     """
 
     row_BE: Tensor  # int32
@@ -80,7 +80,7 @@ def _reach(row_BE: Tensor, queries_A: Tensor, entities_A: Tensor, sizes: tuple[i
 
 
 def _next_to(places_F: Tensor, edges: Edges, keep_M: Tensor, n: int, like_N: Tensor) -> Tensor:
-    """Flags the places (query * n + entity) that kept edges lead to from the given ones."""
+    """Returns a mask of the places (query * n + entity) one kept edge away from the given ones."""
     found_N = torch.zeros_like(like_N, dtype=torch.bool)
     if mark := kernel("propagation.mark", places_F.device.type):
         mark(places_F, edges, keep_M, n, found_N)

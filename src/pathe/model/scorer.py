@@ -1,4 +1,4 @@
-"""The `Scorer`: all scores and ranks come from it, with vectors and bridges, chunked and cached."""
+"""The `Scorer`, which computes all scores and ranks from vectors and bridges, in chunks."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ SAMPLED_CHUNK, PAIR_CHUNK = 1024, 4096  # queries per chunk: with own candidates
 class Scorer:
     """Scores queries with a model on a prepared graph, by ids.
 
-    Entity vectors are encoded when first needed and cached. A score is that of the vectors, plus
-    that of the bridges if the model has them.
+    Entities are encoded when first needed, and their vectors cached. A score is the sum of the
+    vectors' score and, if the model has bridges, the bridges' score.
     """
 
     def __init__(self, model: PathE, featurizer: Featurizer, seed: int = 0) -> None:
@@ -54,15 +54,10 @@ class Scorer:
     ) -> Tensor:
         """Returns (B, E) scores of all entities as answers on `side`, or (B, N) of candidates."""
         head = self.model.head
-        if candidates_BN is None:
-            self.vectors.all()
+        candidates = self.vectors.candidates(side, candidates_BN)
         query = head.query(self.vectors.rows(entities_B), relations_B, side)
-        if candidates_BN is None:
-            scores = head.score_all(query, self.vectors.candidates(side))
-        else:
-            self.vectors.ensure(candidates_BN)
-            scores = head.score(query, self.vectors.candidates(side)[candidates_BN])
-        scores = scores.float()
+        score = head.score_all if candidates_BN is None else head.score
+        scores = score(query, candidates).float()
         if self.model.bridge is not None:
             self._add_bridges(scores, entities_B, relations_B, side, candidates_BN)
         return scores
@@ -88,8 +83,7 @@ class Scorer:
         if part == "relation":
             return self.relations(ids_B3[:, 0], ids_B3[:, 2])
         self.vectors.all()
-        named = ids_B3[:, [0, 2]].flatten()
-        self.vectors.ensure(named[named >= 0])
+        self.vectors.ensure(ids_B3[:, [0, 2]])
         return self.links(ids_B3[:, 2 if part == "head" else 0], ids_B3[:, 1], part)
 
     def chunks(self, ids_M3: Tensor, part: Part) -> Iterator[Tensor]:
@@ -116,7 +110,7 @@ class Scorer:
         budget: int | None = None,
         progress: Progress | None = None,
     ) -> Ranks:
-        """Ranks a part of each triple among all candidates, without other known answers."""
+        """Ranks a part of each triple among all candidates; other known answers are filtered."""
         order_M, column, found = self._order(triples_M3, part), PARTS.index(part), []
         count, rows = self._ranker(part, budget)
         for ids_B3 in triples_M3[order_M].split(rows):
@@ -181,10 +175,6 @@ class Scorer:
         if self.model.bridge is None:
             return None
         return BridgeScore(self.model.bridge, self.prepared.edges, triple_3, part, held_out)
-
-    def grow(self, featurizer: Featurizer, changed_U: Tensor) -> None:
-        """Switches to a larger graph; encodes changed entities now, others when queried."""
-        self.vectors.grow(featurizer, changed_U)
 
     def _order(self, triples_M3: Tensor, part: Part) -> Tensor:
         """Returns an order that makes equal queries adjacent, so that bridges run them once."""

@@ -9,21 +9,20 @@ from pathe.core.types import Progress, Side
 from pathe.model.featurizer import Featurizer, encode
 from pathe.model.pathe import PathE
 
-MISSING, STALE, FRESH = 0, 1, 2
-
 
 class EntityVectors:
     """Caches z and the head's candidates for a graph that may grow.
 
-    A row is fresh, stale (encoded before triples were added) or missing. A query's own entities are
-    always fresh; candidates may be stale until `refresh`.
+    Only entities that were needed have a row, which is stale if triples were added since. A query's
+    own entities are always fresh; candidates may be stale until `refresh`.
     """
 
-    _z: Tensor | None
-    _candidates: dict[Side, Tensor]
-    _state_E: Tensor
-    _complete: bool  # no row is missing
-    _all_fresh: bool  # no row is missing or stale
+    _z: Tensor  # a row per entity that was needed
+    _row_E: Tensor  # its row, or -1
+    _fresh_U: Tensor | None  # which rows are fresh; None: all
+    _candidates: dict[Side, Tensor]  # of the same rows
+    _complete: bool  # every entity has a row, in order
+    _all_fresh: bool  # and it is fresh
 
     def __init__(self, model: PathE, featurizer: Featurizer, seed: int) -> None:
         self.model, self.featurizer, self.seed = model, featurizer, seed
@@ -32,31 +31,40 @@ class EntityVectors:
     def rows(self, entities: Tensor) -> Tensor:
         """Returns fresh z of some entities, in the shape of their ids."""
         self.ensure(entities)
-        assert self._z is not None
-        return self._z[entities]
+        return self._z[self._row_E[entities]]
 
     def ensure(self, entities: Tensor, progress: Progress | None = None) -> None:
-        """Encodes those entities that are missing or stale."""
-        if not self._all_fresh:
-            flat_B = entities.flatten()
-            self._encode(flat_B[self._state_E[flat_B] != FRESH].unique(), progress)
+        """Encodes those of the entities that are missing or stale; ignores negative ids."""
+        if self._all_fresh:
+            return
+        ids_B = entities.flatten()
+        ids_B = ids_B[ids_B >= 0]
+        rows_B = self._row_E[ids_B]
+        stale_B = rows_B < 0 if self._fresh_U is None else ~self._fresh_U[rows_B] | (rows_B < 0)
+        self._encode(ids_B[stale_B].unique(), progress)
 
     def all(self, progress: Progress | None = None) -> Tensor:
-        """Returns z of every entity; rows may be stale."""
+        """Returns z of every entity, in the order of their ids; rows may be stale."""
         if not self._complete:
-            self._encode((self._state_E == MISSING).nonzero().squeeze(1), progress)
-            self._complete = True
-            self._all_fresh = bool((self._state_E == FRESH).all())
-        assert self._z is not None
+            self._encode((self._row_E < 0).nonzero().squeeze(1), progress)
+            order_E, self._row_E = self._row_E, _numbers(self._row_E)
+            self._z = self._z[order_E]
+            self._candidates = {side: rows[order_E] for side, rows in self._candidates.items()}
+            self._fresh_U = None if self._fresh_U is None else self._fresh_U[order_E]
+            self._complete, self._all_fresh = True, self._fresh_U is None
         return self._z
 
-    @torch.no_grad()
-    def candidates(self, side: Side) -> Tensor:
-        """Returns the head's candidates for a side; rows of missing entities are zero."""
+    def candidates(self, side: Side, entities: Tensor | None = None) -> Tensor:
+        """Returns the head's candidates of all entities, or of some in the shape of their ids."""
+        if entities is None:
+            self.all()
+        else:
+            self.ensure(entities)
         if side not in self._candidates:
-            assert self._z is not None
-            self._candidates[side] = self.model.head.candidates(self._z, side)
-        return self._candidates[side]
+            with torch.no_grad():
+                self._candidates[side] = self.model.head.candidates(self._z, side)
+        found = self._candidates[side]
+        return found if entities is None else found[self._row_E[entities]]
 
     def flat(self, entities_U: Tensor | None = None) -> Tensor:
         """Returns one vector per entity, for some entities or for all."""
@@ -65,7 +73,7 @@ class EntityVectors:
 
     @torch.no_grad()
     def nearest(self, entity: int, k: int) -> tuple[Tensor, list[float]]:
-        """Returns the k other entities of highest cosine similarity, and their similarities."""
+        """Returns the k other entities with the highest cosine similarity, and that similarity."""
         z_E = self.flat()
         own_1D = self.flat(torch.tensor([entity], device=z_E.device)).to(z_E)
         near_E = torch.nn.functional.cosine_similarity(z_E, own_1D)
@@ -74,46 +82,58 @@ class EntityVectors:
         return best.indices.cpu(), best.values.tolist()
 
     def grow(self, featurizer: Featurizer, changed_U: Tensor) -> None:
-        """Switches to a larger graph; encodes changed entities now, others when queried."""
-        n, state_E = featurizer.prepared.n_entities, self._state_E
-        self.featurizer = featurizer
-        if self._z is None:
-            self._reset()
-            return
-        self._state_E = _lengthen(state_E.clamp(max=STALE), n)
-        self._z = _lengthen(self._z, n)
-        self._candidates = {side: _lengthen(rows, n) for side, rows in self._candidates.items()}
-        self._all_fresh = False
-        if self._complete:  # new entities are among those that changed
-            self._encode(changed_U)
+        """Takes a larger graph: rows become stale, but those of changed entities are encoded.
+
+        New entities are among those that changed.
+        """
+        self.featurizer, self._all_fresh = featurizer, False
+        more = featurizer.prepared.n_entities - len(self._row_E)
+        self._row_E = torch.cat([self._row_E, self._row_E.new_full((more,), -1)])
+        if len(self._z):
+            self._fresh_U = torch.zeros(len(self._z), dtype=torch.bool, device=self._z.device)
+        if not self._complete:  # the others are encoded when needed
+            changed_U = changed_U[self._row_E[changed_U] >= 0]
+        self._encode(changed_U)
 
     def refresh(self) -> None:
-        """Clears the cache if any row is stale."""
-        if bool((self._state_E == STALE).any()):
+        """Forgets the rows if any of them is stale."""
+        if self._fresh_U is not None and not bool(self._fresh_U.all()):
             self._reset()
 
     def _reset(self) -> None:
-        prepared = self.featurizer.prepared
-        self._z, self._candidates = None, {}
-        self._state_E = torch.zeros(prepared.n_entities, dtype=torch.int8, device=prepared.device)
+        prepared, dim = self.featurizer.prepared, self.model.relations.embedding_dim
+        self._z = torch.empty(0, dim, device=prepared.device)
+        self._row_E = torch.full((prepared.n_entities,), -1, device=prepared.device)
+        self._fresh_U, self._candidates = None, {}
         self._complete = self._all_fresh = False
 
     @torch.no_grad()
     def _encode(self, entities_U: Tensor, progress: Progress | None = None) -> None:
-        """Encodes some entities (unique and sorted) into their rows."""
-        if self._z is not None and not len(entities_U):
+        """Encodes some entities, distinct and sorted: new rows are appended, old ones replaced."""
+        if not len(entities_U):
             return
         z_U = encode(self.model, self.featurizer, entities_U, seed=self.seed, progress=progress)
-        if len(entities_U) == len(self._state_E):
-            self._z, self._candidates = z_U, {}
-        else:
-            if self._z is None:
-                self._z = z_U.new_zeros(len(self._state_E), *z_U.shape[1:])
-            self._z[entities_U] = z_U
-            for side, rows in self._candidates.items():
-                rows[entities_U] = self.model.head.candidates(z_U, side)
-        self._state_E[entities_U] = FRESH
+        new_U = self._row_E[entities_U] < 0
+        n, new = len(self._z), entities_U[new_U]
+        self._row_E[new] = n + _numbers(new)
+        rows_U = self._row_E[entities_U]
+        self._z = _put(self._z, z_U, rows_U, n)
+        for side, rows in self._candidates.items():
+            made = self.model.head.candidates(z_U, side)
+            self._candidates[side] = _put(rows, made, rows_U, n)
+        if self._fresh_U is not None:
+            fresh = torch.ones_like(rows_U, dtype=torch.bool)
+            self._fresh_U = _put(self._fresh_U, fresh, rows_U, n)
 
 
-def _lengthen(rows_E: Tensor, n: int) -> Tensor:
-    return torch.cat([rows_E, rows_E.new_zeros((n - len(rows_E), *rows_E.shape[1:]))])
+def _numbers(like: Tensor) -> Tensor:
+    return torch.arange(len(like), device=like.device)
+
+
+def _put(old: Tensor, new_U: Tensor, rows_U: Tensor, n: int) -> Tensor:
+    """Returns `old` with rows replaced, and those from n on appended; replaces in place."""
+    if not n:
+        return new_U
+    appended_U = rows_U >= n
+    old[rows_U[~appended_U]] = new_U[~appended_U]
+    return torch.cat([old, new_U[appended_U]]) if bool(appended_U.any()) else old

@@ -1,4 +1,4 @@
-"""Finds the paths between a query's entity and an answer that contribute most to bridges."""
+"""Finds the paths between a query's entity and an answer that add most to the bridges' score."""
 
 from __future__ import annotations
 

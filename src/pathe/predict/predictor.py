@@ -53,7 +53,7 @@ ANSWERS = 1 << 17  # and answers per chunk
 
 
 class Predictor:
-    """Answers queries with a model on a graph; each may be given as an object or a folder.
+    """Answers queries with a model on a graph; both may be given as objects or as paths.
 
     Entities are encoded from the graph's train split; triples of all splits count as known.
     """
@@ -295,7 +295,7 @@ class Predictor:
         if len(new_N3):
             n_paths = self.scorer.featurizer.n_paths
             featurizer = build_featurizer(self.artifact.config, larger, n_paths)
-            self.scorer.grow(featurizer, new_N3[:, [0, 2]].unique().long())
+            self.scorer.vectors.grow(featurizer, new_N3[:, [0, 2]].unique().long())
         return len(new_N3)
 
     def refresh(self) -> None:

@@ -26,7 +26,7 @@ class Answer:
 class ScoredTriple:
     """A triple with its score, and the rank and probability of one part among all candidates.
 
-    Other known answers don't compete. Ties get the middle rank.
+    Other known answers don't compete. Ties get the mean rank, rounded down.
     """
 
     head: str
@@ -75,7 +75,7 @@ class Rule:
     confidence: float
 
     def words(self) -> str:
-        """Returns the path as arrows."""
+        """Returns the path as text with arrows."""
         return " ".join(f"<-{r[1:]}-" if r.startswith("^") else f"-{r}->" for r in self.path)
 
 
@@ -127,7 +127,7 @@ class Explanation:
         return self.head if path.of == "head" else self.tail
 
     def start(self, bridge: BridgeEvidence) -> str:
-        """Returns the end at which a path between head and tail starts."""
+        """Returns the entity, head or tail, at which a path between them starts."""
         return self.head if self.head in bridge.steps[0] else self.tail
 
     def words(self, n: int = 5) -> str:
@@ -142,7 +142,7 @@ class Explanation:
             names = start + arrows(walked(steps, start)) if steps else f"{start} by itself"
             lines.append(f"{path.effect:+.3f} {path.of}: {names}{more}")
         if self.bridged:
-            lines.insert(1, f"{self.bridged:+.3f} by all paths between them")
+            lines.insert(1, f"{self.bridged:+.3f} from all paths between them")
         for i, bridge in enumerate(bridges):
             lines.insert(2 + i, f"{bridge.effect:+.3f} between: {bridge.words(self.start(bridge))}")
         return "\n".join(lines)
@@ -150,7 +150,7 @@ class Explanation:
     def strongest(
         self, n: int
     ) -> tuple[list[BridgeEvidence], list[tuple[PathEvidence, list[Fact], str]]]:
-        """Returns the n paths with the largest effect: between head and tail, and of either."""
+        """Returns the n paths with the largest effect: between head and tail, and others."""
         shown = self.shown(n)
         effects = [bridge.effect for bridge in self.bridges] + [path.effect for path, *_ in shown]
         order = sorted(range(len(effects)), key=lambda i: -abs(effects[i]))[:n]

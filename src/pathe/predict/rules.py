@@ -82,9 +82,9 @@ def learned_rules(
 
 
 def count(edges: Edges, kinds: Sequence[int], relation: int) -> tuple[int, int]:
-    """Counts the pairs that a sequence connects and that have the relation, and all it connects.
+    """Returns how many of the connected pairs have the relation, and how many are connected.
 
-    A pair is two different entities.
+    A pair is two different entities that a path of these kinds connects.
     """
     if compiled := kernel("rules.count", edges.offsets_E1.device.type):
         support, connected = compiled(edges, kinds, relation)

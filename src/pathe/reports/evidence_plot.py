@@ -22,7 +22,7 @@ def plot_evidence(reason: Explanation, path: Path, n: int = 8) -> None:
     names = (reason.head, f"-{reason.relation}->", reason.tail)
     title = (
         f"{' '.join(shorten(name, 40) for name in names)}\nrank {reason.rank:,}, probability "
-        f"{reason.probability:.1%}; what the score loses without each path"
+        f"{reason.probability:.1%}; effect of each path on the score"
     )
 
     def draw(axes: Axes) -> None:

@@ -227,7 +227,7 @@ def judged(
         f"{percent(triple.probability)}" + (", known already" if triple.known else "")
     )
     for reason in reasons:
-        yield f"  score without any path: {number(reason.alone, 2)}; what it loses without each:"
+        yield f"  score without any path: {number(reason.alone, 2)}; effect of each path:"
         yield from evidence(reason, 10)
 
 
@@ -239,7 +239,7 @@ def evidence(reason: results.Explanation, n: int) -> Iterator[Text]:
         return Text.assemble((f"{effect:+.3f}", colour), (label, "dim"))
 
     if reason.bridged:
-        yield line(reason.bridged, " by all paths between them")
+        yield line(reason.bridged, " from all paths between them")
     bridges, shown = reason.strongest(n)
     for bridge in bridges:
         words = plain(bridge.words(reason.start(bridge)))

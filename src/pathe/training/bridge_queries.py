@@ -15,7 +15,7 @@ from pathe.graph.edges import Edges
 from pathe.model.bridge import Bridge
 from pathe.model.propagation import Reach
 
-SPARE = 1.25  # capacity for reached rows per most seen so far
+SPARE = 1.25  # capacity for reached rows, relative to the most seen so far
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class BridgeQueries(Tensors):
     """K of a step's N queries, and the rows that they reach."""
 
     n: int
-    rows_K: Tensor  # numbers of the K among the N queries
+    rows_K: Tensor  # indices of the K among the N queries
     sources_K: Tensor
     others_K: Tensor  # kinds of relations for link queries, tails for relation queries
     reached: Reach

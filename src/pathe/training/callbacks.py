@@ -123,6 +123,13 @@ class WholeFiles(TorchCheckpointIO):
         with replacing(Path(path)) as aside:
             torch.save(checkpoint, aside)
 
+    def load_checkpoint(self, *args: Any, **more: Any) -> dict[str, Any]:
+        """Loads a checkpoint; in those of earlier versions the monitored score has another name."""
+        found: dict[str, Any] = super().load_checkpoint(*args, **more)
+        states = found.get("callbacks", {})
+        found["callbacks"] = {k.replace("'valid_mrr'", "'valid_score'"): states[k] for k in states}
+        return found
+
 
 class MetricLines(pl.Callback):
     """Writes a JSON line per epoch; a resumed run first removes lines of epochs to be repeated."""

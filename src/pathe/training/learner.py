@@ -20,6 +20,7 @@ from pathe.core.tensors import Tensors
 from pathe.core.types import SIDES, Side
 from pathe.evaluation.ranking import evaluate_links, evaluate_relations
 from pathe.graph.held_out import HeldOut
+from pathe.graph.known import KnownTriples
 from pathe.graph.negatives import corrupt, is_known, shared
 from pathe.graph.prepared import PreparedGraph
 from pathe.kernels.dispatch import kernel
@@ -67,7 +68,7 @@ def pick_rows(table: Tensor, rows: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Step(Tensors):
-    """The inputs of a training step, with all that needs a GPU synchronisation."""
+    """The inputs of a training step; computing them includes all GPU synchronisation."""
 
     ids_B: Tensor  # of training triples
     seed: Tensor
@@ -83,7 +84,7 @@ class SideCandidates:
 
     side: Side
     entities: Tensor
-    open_BN: Tensor  # False for known answers, which are no negatives
+    open_BN: Tensor  # False for known answers, which aren't negatives
     everyone: bool = False  # whether they are all entities, in order
 
 
@@ -111,6 +112,7 @@ class PathELearner(pl.LightningModule):
         )
         self.featurizer = build_featurizer(config, self.prepared, config.n_paths)
         self.known = self.prepared.known("train")
+        self.known_valid = KnownTriples(torch.cat([self.train_M3, self.valid_M3]))
         self.pool_C = self.prepared.seen_E.nonzero().squeeze(1)  # entities seen in training
         self.finite = torch.ones((), dtype=torch.bool, device=device)
         self.loss_sum = self.loss_sum.to(device)
@@ -121,7 +123,7 @@ class PathELearner(pl.LightningModule):
     def _can_capture(self) -> bool:
         """Whether no step synchronises, so that a CUDA graph can capture it.
 
-        Several layers and very large graphs need to know counts, which synchronise.
+        Several layers and very large graphs need sizes from the GPU, which synchronises.
         """
         config = self.config
         n_tokens = 2 * config.batch_size * config.n_paths * (2 * config.max_hops + 1)
@@ -257,10 +259,6 @@ class PathELearner(pl.LightningModule):
     def _loss(self, step: Step) -> Tensor:
         return torch.stack(list(self.step_losses(step).values())).sum()
 
-    def losses(self, ids_B: Tensor, seed: int | Tensor) -> dict[str, Tensor]:
-        """Returns the weighted loss of each task on a batch of training triples."""
-        return self.step_losses(self.step(ids_B, seed))
-
     def step_losses(self, step: Step) -> dict[str, Tensor]:
         """Returns the weighted loss of each task; doesn't synchronise if it can be captured."""
         config, triples_B3 = self.config, self.train_M3[step.ids_B]
@@ -395,7 +393,7 @@ class PathELearner(pl.LightningModule):
             self._validate()
 
     def _validate(self) -> None:
-        config, known = self.config, self.prepared.known("train", "valid")
+        config, known = self.config, self.known_valid
         scorer = Scorer(self.model, self.featurizer, derived_seed(config.seed, VALIDATION))
         found = {}
         if config.task != "relation":

@@ -24,7 +24,7 @@ def link_loss(
     margin: float = 10.0,
     temperature: float = 1.0,
 ) -> Tensor:
-    """Returns the mean loss of positives and their negatives."""
+    """Returns the named loss of positives and their negatives, averaged over positives."""
     match name:
         case "ce":
             return ce(positive_B, negative_BN, mask_BN, label_smoothing)

@@ -32,7 +32,7 @@ from pathe.evaluation.metrics import HEADLINE
 from pathe.evaluation.ranking import evaluate
 from pathe.graph.analysis import linked_pairs, wants_pairs_held_out
 from pathe.graph.prepared import PreparedGraph, prepare
-from pathe.model.artifact import Artifact, save_model
+from pathe.model.artifact import Artifact, save_model, write_card
 from pathe.model.builder import build_model, paper_count
 from pathe.model.pathe import count_parameters
 from pathe.reports.plots import plot_run
@@ -92,18 +92,19 @@ def train(
     progress_bar: bool = True,
 ) -> dict[str, Any]:
     """Trains with early stopping, exports and evaluates the best model, returns the result."""
-    prepared = prepare(kg)
-    kg = prepared.kg
+    given, kg = kg, kg.kg if isinstance(kg, PreparedGraph) else kg
     if config.task != "link" and kg.n_relations < 2:
         raise ConfigError("Relation prediction needs at least two relations; this graph has one.")
     check_fits(config, kg.n_entities, len(kg.train))
     run = _open(folder, config, kg.fingerprint(), resume, say, progress_bar)
+    prepared = prepare(given)
     _give_hints(run, prepared)
     fitted = _fit(run, prepared)
     if fitted is None:
-        return {}  # a worker process: the main one goes on
+        return {}  # a worker process: the main process does the rest
+    prepared = fitted.learner.prepared  # on the device already
     artifact, calibration = _export(run, fitted, prepared)
-    result = _judge(run, artifact, prepared.on(fitted.device))
+    result = _judge(run, artifact, prepared)
     return _record(run, fitted, result | {"calibration": calibration}, prepared)
 
 
@@ -112,8 +113,10 @@ def _open(
 ) -> Run:
     """Creates the run's folder, or checks that a resumed run has the same settings."""
     leads = os.environ.get("LOCAL_RANK", "0") == "0"  # Lightning starts the other processes
+    about = {"data_fingerprint": fingerprint, **config.as_dict()}
     if leads and resume:
-        _check_same(folder, config, fingerprint)
+        if was := differences(_stored_settings(folder), about):
+            raise ConfigError(f"{folder}: can't resume with other settings or data: {was}.")
         _remove_leftovers(folder)
     elif leads:
         if folder.exists() and any(folder.iterdir()):
@@ -127,16 +130,9 @@ def _open(
     run = Run(folder, config, fingerprint, found, _ended(folder, config, found), say, progress_bar)
     if leads:  # also when resumed, as max_epochs may have changed
         (folder / CHECKPOINTS).mkdir(exist_ok=True)
-        about = {"data_fingerprint": fingerprint, **config.as_dict()}
         with replacing(folder / SETTINGS) as aside:
             aside.write_text(yaml.safe_dump(about, sort_keys=False), encoding="utf-8")
     return run
-
-
-def _check_same(folder: Path, config: Config, fingerprint: str) -> None:
-    about = {"data_fingerprint": fingerprint, **config.as_dict()}
-    if was := differences(_stored_settings(folder), about):
-        raise ConfigError(f"{folder}: can't resume with other settings or data: {was}.")
 
 
 def _stored_settings(folder: Path) -> dict[str, Any]:
@@ -221,17 +217,12 @@ def _export(run: Run, fitted: Fitted, prepared: PreparedGraph) -> tuple[Artifact
 
 
 def _facts(run: Run, prepared: PreparedGraph) -> dict[str, Any]:
-    config = run.config
-    return {
-        "data": prepared.kg.name,
-        "fingerprint": run.fingerprint,
-        "task": config.task,
-        "seed": config.seed,
-    }
+    facts = {"data": prepared.kg.name, "fingerprint": run.fingerprint}
+    return facts | {"task": run.config.task, "seed": run.config.seed}
 
 
 def _judge(run: Run, artifact: Artifact, prepared: PreparedGraph) -> dict[str, Any]:
-    """Evaluates the model on test (or else validation) triples; adds the metrics to its card."""
+    """Evaluates the model on test (or validation) triples and adds the metrics to its card."""
     kg, result = prepared.kg, dict[str, Any]()
     split = "test" if len(kg.test) else "valid"
     begin = time.perf_counter()
@@ -241,7 +232,7 @@ def _judge(run: Run, artifact: Artifact, prepared: PreparedGraph) -> dict[str, A
         shown = ("split", "test_set", "protocol", *HEADLINE)
         figures = {k: round(v, 4) if isinstance(v, float) else v
                    for k, v in result.items() if k in shown}  # fmt: skip
-        save_model(run.folder / MODEL, artifact, _facts(run, prepared) | figures)
+        write_card(run.folder / MODEL, _facts(run, prepared) | figures)
     elif n := len(getattr(kg, split)):
         run.say(
             f"none of the {n:,} {split} triples has both entities in train: not evaluated "
@@ -252,12 +243,10 @@ def _judge(run: Run, artifact: Artifact, prepared: PreparedGraph) -> dict[str, A
     result["evaluation_seconds"] = time.perf_counter() - begin
     if kg.inference is not None and len(kg.inference.test):
         unseen = prepare(kg.inference, prepared.device)  # entities unseen in training
-        result["inference"] = {
-            protocol: _without_relations(
-                evaluate(artifact, unseen, protocol=protocol, device=prepared.device)
-            )
-            for protocol in ("full", "sampled:50")
-        }
+        result["inference"] = {}
+        for protocol in ("full", "sampled:50"):
+            found = evaluate(artifact, unseen, protocol=protocol, device=prepared.device)
+            result["inference"][protocol] = {k: found[k] for k in found if k != "per_relation"}
         result["inference_fingerprint"] = kg.inference.fingerprint()
     return result
 
@@ -304,7 +293,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def free_folder(wanted: Path) -> Path:
-    """Returns the folder, or with a number if it exists; in a worker process, the run's."""
+    """Returns the folder, numbered if it exists; in a worker process, the run's folder."""
     if "PATHE_RUN" in os.environ:
         return Path(os.environ["PATHE_RUN"])
     path, n = wanted, 2
@@ -324,7 +313,7 @@ def _leading(folder: Path) -> Iterator[None]:
 
 
 def differences(stored: dict[str, Any], wanted: dict[str, Any]) -> str:
-    """Describes settings that differ, except for those of hardware and length of training."""
+    """Describes settings that differ, except for hardware settings and max_epochs."""
     stored = Config().as_dict() | current_names(stored)  # settings added later had their default
     free = ("max_epochs", "accelerator", "devices", "precision", "cuda_graphs")
     changed = [k for k, v in wanted.items() if stored.get(k) != v and k not in free]
@@ -403,7 +392,3 @@ def _trainer(run: Run, validates: bool, stop_key: StopKey) -> pl.Trainer:
         enable_progress_bar=shows_bar,
         log_every_n_steps=50,
     )
-
-
-def _without_relations(found: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in found.items() if key != "per_relation"}
