@@ -273,7 +273,8 @@ def embed(
     vectors = p.embed()
     names = list(p.entity_names.vocabulary)
     for path in write_vectors(out, names, vectors):
-        tell(f"wrote {path}: {len(vectors):,} entities, {vectors.shape[1]} numbers each")
+        what = f"{vectors.shape[1]} numbers each" if path == out else "names, one per line"
+        tell(f"wrote {path}: {len(vectors):,} entities, {what}")
 
 
 @grouped

@@ -53,7 +53,7 @@ def check_fact(fact: Any) -> None:
 
 def check_k(k: Any) -> None:
     if not isinstance(k, int) or k < 1:
-        raise ConfigError(f"k must be an integer of at least 1; got {k!r}.")
+        raise ConfigError(f"k must be a whole number of at least 1; got {k!r}.")
 
 
 def chunks(items: Iterable[Any], n: int) -> Iterator[list[Any]]:

@@ -280,4 +280,5 @@ def small_table(path: Path, what: str) -> Iterator[tuple[int, list[str]]]:
             if any(row):
                 yield rows.line_num, row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: {what} can't be read ({error})") from None
+        why = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}: can't read {what}: {why}") from None

@@ -83,6 +83,12 @@ class Bar(RichProgressBar):
         if trainer.global_step % self.refresh_rate == 0:
             super()._update_metrics(trainer, *given, **more)
 
+    def get_metrics(self, *given: Any) -> dict[str, Any]:
+        return {key: value for key, value in super().get_metrics(*given).items() if key != "v_num"}
+
+    def _get_train_description(self, current_epoch: int) -> str:
+        return f"epoch {current_epoch + 1}/{self.trainer.max_epochs}"
+
 
 class EpochLines(pl.Callback):
     """Prints a line per epoch, for output that can't show a progress bar."""

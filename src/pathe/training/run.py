@@ -176,6 +176,8 @@ def _give_hints(run: Run, prepared: PreparedGraph) -> None:
 def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
     """Trains and loads the best weights; returns None in a worker process."""
     config, validates = run.config, len(prepared.triples("valid", "seen")) > 0
+    if run.ended:
+        run.say(f"training is complete after {run.ended} epochs; evaluating again")
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     learner = PathELearner(build_model(config, prepared.n_relations), config, prepared)
