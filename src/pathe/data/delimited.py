@@ -281,4 +281,4 @@ def small_table(path: Path, what: str) -> Iterator[tuple[int, list[str]]]:
                 yield rows.line_num, row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         why = getattr(error, "strerror", None) or error
-        raise DataError(f"{path}: can't read {what}: {why}") from None
+        raise DataError(f"{path}: {what} can't be read: {why}") from None
