@@ -199,9 +199,8 @@ def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
     best = run.folder / CHECKPOINTS / ("best.ckpt" if validates else "last.ckpt")
     kept = torch.load(best, map_location="cpu", weights_only=True)
     learner.load_state_dict(kept["state_dict"])
-    score = None
-    if validates and trainer.checkpoint_callback is not None:
-        score = float(trainer.checkpoint_callback.best_model_score)  # type: ignore[attr-defined]
+    best_score = getattr(trainer.checkpoint_callback, "best_model_score", None)
+    if (score := None if best_score is None else float(best_score)) is not None:
         epochs = f"epoch {kept['epoch'] + 1} of {trainer.current_epoch}"
         run.say(f"kept the model of {epochs}: the best {validation_title(config)}, {score:.3f}")
     return Fitted(learner, trainer.current_epoch, score, seconds, peak, device)
