@@ -11,6 +11,7 @@ from support.models import BRIDGE, artifact_of
 from pathe.graph.held_out import HeldOut
 from pathe.graph.prepared import PreparedGraph
 from pathe.model import scorer as scorer_module
+from pathe.model import vectors
 from pathe.model.builder import build_scorer
 from pathe.model.ranks import rank
 from pathe.model.scorer import Scorer
@@ -143,3 +144,20 @@ def test_entities_are_encoded_when_first_needed_and_kept(encoded):
         scorer.links(torch.tensor([1]), torch.tensor([0]), side)
         scorer.rank(kg.test.long(), side, scorer.prepared.known())
     assert encoded == [2, kg.n_entities - 2]
+
+
+def test_vectors_of_all_entities_are_not_copied(monkeypatch):
+    """On a graph of millions of entities a second copy would take gigabytes."""
+    made, real = [], vectors.encode
+
+    def spy(*args, **more):
+        made.append(real(*args, **more))
+        return made[-1]
+
+    monkeypatch.setattr(vectors, "encode", spy)
+    kg = toy()
+    whole = scorer_of(kg).vectors
+    assert whole.all().data_ptr() == made[0].data_ptr()
+    some = scorer_of(kg).vectors
+    some.rows(torch.tensor([7, 3]))
+    torch.testing.assert_close(some.all(), whole.all())  # in order, whatever was needed first

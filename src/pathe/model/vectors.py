@@ -46,11 +46,13 @@ class EntityVectors:
     def all(self, progress: Progress | None = None) -> Tensor:
         """Returns z of every entity, in the order of their ids; rows may be stale."""
         if not self._complete:
+            in_order = not len(self._z)  # all rows are encoded now: no copy
             self._encode((self._row_E < 0).nonzero().squeeze(1), progress)
-            order_E, self._row_E = self._row_E, _numbers(self._row_E)
-            self._z = self._z[order_E]
-            self._candidates = {side: rows[order_E] for side, rows in self._candidates.items()}
-            self._fresh_U = None if self._fresh_U is None else self._fresh_U[order_E]
+            if not in_order:
+                order_E, self._row_E = self._row_E, _numbers(self._row_E)
+                self._z = self._z[order_E]
+                self._candidates = {side: rows[order_E] for side, rows in self._candidates.items()}
+                self._fresh_U = None if self._fresh_U is None else self._fresh_U[order_E]
             self._complete, self._all_fresh = True, self._fresh_U is None
         return self._z
 
