@@ -10,10 +10,10 @@ from support.graphs import DEVICES, knowledge_graph, toy
 from pathe.graph.adjacency import build_graph
 from pathe.graph.edges import both_ways
 from pathe.graph.held_out import HeldOut
-from pathe.model.bridge import Bridge, Round
+from pathe.model.bridge import Round, TableBridge
 
 
-def by_hand(bridge: Bridge, triples, n_entities, n_relations, source, kind):
+def by_hand(bridge: TableBridge, triples, n_entities, n_relations, source, kind):
     """States of all entities for one query, edge by edge."""
     asked = bridge.asked.weight[kind]
     x = torch.zeros(n_entities, len(asked))
@@ -35,7 +35,7 @@ def by_hand(bridge: Bridge, triples, n_entities, n_relations, source, kind):
 def test_scores_are_those_of_states_carried_edge_by_edge(device):
     kg = toy()
     torch.manual_seed(0)
-    bridge = Bridge(kg.n_relations, 6, 3, link=True, relation=True)
+    bridge = TableBridge(kg.n_relations, 6, 3, link=True, relation=True)
     edges = both_ways(build_graph(kg.train, kg.n_entities, kg.n_relations)).to(device)
     sources, kinds = torch.tensor([2, 7, 2]), torch.tensor([0, kg.n_relations + 1, 1])
     moved = bridge.to(device)
@@ -56,7 +56,7 @@ def test_scores_are_those_of_states_carried_edge_by_edge(device):
 
 def test_where_no_path_leads_nothing_is_added():
     kg = knowledge_graph([(0, 0, 1), (1, 0, 2), (2, 0, 3), (4, 0, 5)])
-    bridge = Bridge(1, 4, 2)
+    bridge = TableBridge(1, 4, 2)
     edges = both_ways(build_graph(kg.train, kg.n_entities, 1))
     with torch.no_grad():
         [scores] = bridge.links(edges, edges.keep(), torch.tensor([0]), torch.tensor([0]))
@@ -72,7 +72,7 @@ def test_room_for_more_rows_changes_nothing(device, dtype):
     edges = both_ways(graph)
     keep = edges.keep(HeldOut(ids_B=torch.arange(0, len(kg.train), 3, device=device)))
     torch.manual_seed(0)
-    bridge = Bridge(kg.n_relations, 16, 3, relation=True).to(device, dtype)
+    bridge = TableBridge(kg.n_relations, 16, 3, relation=True).to(device, dtype)
     heads, relations, tails = kg.train[:20].long().to(device).unbind(1)
     for how, others, ends in ((bridge.links, relations, ()), (bridge.pairs, tails, (tails,))):
         exact = bridge.reach(edges, keep, heads, *ends)

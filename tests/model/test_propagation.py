@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pathe.graph.adjacency import build_graph
 from pathe.graph.edges import both_ways
-from pathe.model.bridge import Bridge
+from pathe.model.bridge import TableBridge
 from pathe.model.propagation import Reach, between, propagate, propagate_plain
 
 
@@ -73,10 +73,10 @@ def test_towards_a_target_only_its_paths_are_looked_at(device, n, hops):
     sources = torch.tensor([3, 0, 3, 29, 7, 5], device=device)
     targets = torch.tensor([8, 1, 3, 2, 28, 7], device=device)
     torch.manual_seed(hops)
-    bridge = Bridge(3, 8, hops).to(device)
-    kinds = torch.arange(6, device=device)
-    whole, x = bridge.states(edges, keep, sources, kinds)
-    some, y = bridge.states(edges, keep, sources, kinds, targets)
+    bridge = TableBridge(3, 8, hops).to(device)
+    given = bridge.condition(torch.arange(6, device=device), None)
+    whole, x = bridge.states(edges, keep, sources, given)
+    some, y = bridge.states(edges, keep, sources, given, targets)
     assert some.sizes[-1] <= whole.sizes[-1]
     assert torch.equal(some.entities_A[:6].long(), sources)
     for b, target in enumerate(targets.tolist()):

@@ -62,6 +62,10 @@ class Config:
         "mean", "how an entity's paths become one vector; -joint reads both entities together"
     )
     aggregator_layers: int = setting(1, "layers of a Transformer aggregator", least=1)
+    relation_vectors: Literal["table", "graph"] = setting(
+        "table", "learned per relation, or computed from the graph: then any graph will do"
+    )
+    relation_layers: int = setting(4, "layers of the encoder of a graph's relations", least=1)
     bridge: Literal["none", "paths"] = setting(
         "none", "also score all paths between the two entities of a triple"
     )

@@ -16,6 +16,7 @@ from pathe.graph.edges import Edges, both_ways
 from pathe.graph.growth import extend_graph, holds
 from pathe.graph.held_out import ContextSlots, Pairs, by_pair, context_slots
 from pathe.graph.known import KnownTriples
+from pathe.graph.relation_graph import Arrivals, arrivals
 
 TestSet = Literal["seen", "unseen", "all"]  # seen: both entities occur in training
 
@@ -57,6 +58,11 @@ class PreparedGraph:
     def edges(self) -> Edges:
         """Edges in both directions."""
         return both_ways(self.graph)
+
+    @cached_property
+    def arrivals(self) -> Arrivals:
+        """Which kinds of edges arrive at each entity."""
+        return arrivals(self.edges)
 
     @cached_property
     def seen_E(self) -> Tensor:

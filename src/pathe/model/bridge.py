@@ -7,7 +7,9 @@ Entities have no parameters, so unseen ones are candidates like any other.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol, final
 
 import torch
 import torch.nn.functional as F
@@ -17,22 +19,29 @@ from pathe.graph.edges import Edges
 from pathe.model.propagation import Reach, between, propagate, reach
 from pathe.model.states import answer_scores, evidence, update
 
+PAIR_HOPS = 3  # longest path between two entities whose relation is asked, without a table
 
-class Round(nn.Module):
-    """One hop of message passing: weights of messages, and the update of states."""
 
-    def __init__(self, n_kinds: int, dim: int) -> None:
+class RelationVectors(Protocol):
+    """The vectors of all kinds of edges, as seen from a query's kind."""
+
+    def __call__(self, kinds_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns (Q, 2 R, D) vectors for the distinct kinds asked, and the row of each query."""
+
+
+class Conditions(NamedTuple):
+    """What queries tell the bridges: a vector per query, and weights of messages per hop."""
+
+    asked_BD: Tensor
+    weights: list[Tensor]  # (B, 2 R, D) per hop, by query and kind of the edge
+
+
+class Hop(nn.Module):
+    """One hop of message passing: the update of states."""
+
+    def __init__(self, dim: int) -> None:
         super().__init__()
-        self.relations = nn.Parameter(torch.randn(n_kinds, dim))
-        self.asked, self.carried = nn.Linear(dim, dim), nn.Linear(dim, dim, bias=False)
-        self.mixed = nn.Linear(dim, dim, bias=False)
         self.take = nn.Linear(2 * dim, dim, bias=False)
-
-    def weights(self, asked_BD: Tensor, relations_RD: Tensor) -> Tensor:
-        """Returns (B, 2 R, D): the factors of messages, per query and relation of the edge."""
-        mixed = F.relu(self.asked(asked_BD)[:, None] + self.carried(relations_RD))
-        weights: Tensor = self.relations + self.mixed(mixed)
-        return weights
 
     def forward(self, x_AD: Tensor, arrived_OD: Tensor) -> Tensor:
         """Returns the states after this hop. Zero states stay zero."""
@@ -67,22 +76,21 @@ class Evidence(nn.Module):
         return answer_scores(x_AD, self.asked(asked_BD), *layers, reached)
 
 
-class Bridge(nn.Module):
+class Bridge(ABC, nn.Module):
     """Scores all entities as answers to (entity, kind) queries: kind r for tails, r + R for heads.
 
-    Also scores all relations between pairs of entities, if it has a relation head.
+    Also scores all relations between pairs of entities, if it has a relation head. Subclasses say
+    where relation vectors come from.
     """
 
-    def __init__(
-        self, n_relations: int, dim: int, n_hops: int, *, link: bool = True, relation: bool = False
-    ) -> None:
-        super().__init__()
-        kinds = 2 * n_relations
-        self.asked = nn.Embedding(kinds + relation, dim)  # the last one: relation queries
-        self.relations = nn.Parameter(torch.randn(kinds, dim))
-        self.rounds = nn.ModuleList(Round(kinds, dim) for _ in range(n_hops))
-        self.link_head = Evidence(dim, 1) if link else None
-        self.relation_head = Evidence(dim, n_relations) if relation else None
+    dim: int
+    rounds: nn.ModuleList  # a Hop each
+    link_head: Evidence | None
+    relation_head: Evidence | None
+
+    @abstractmethod
+    def condition(self, kinds_B: Tensor, relations: RelationVectors | None) -> Conditions:
+        """Returns the conditions of queries of these kinds."""
 
     def reach(
         self, edges: Edges, keep_M: Tensor, sources_B: Tensor, targets_B: Tensor | None = None
@@ -97,23 +105,22 @@ class Bridge(nn.Module):
         edges: Edges,
         keep_M: Tensor,
         sources_B: Tensor,
-        kinds_B: Tensor,
+        given: Conditions,
         targets_B: Tensor | None = None,
         reached: Reach | None = None,
         traces: list[Trace] | None = None,
     ) -> tuple[Reach, Tensor]:
         """Returns the reached rows of (query, entity) and their final states.
 
-        With targets, computes only rows on paths to them. `reached` may be passed in, and `traces`
-        collects a record per hop.
+        With targets, computes only rows on paths to them. `reached` may be passed in, also with
+        fewer hops, and `traces` collects a record per hop.
         """
-        asked_BD = self.asked(kinds_B)
         if reached is None:
             reached = self.reach(edges, keep_M, sources_B, targets_B)
-        x_AD = asked_BD
-        for hop, size in zip(self.rounds, reached.sizes[1:], strict=True):
-            assert isinstance(hop, Round)
-            weights_BRD = hop.weights(asked_BD, self.relations)
+        x_AD = given.asked_BD
+        for hop, weights_BRD, size in zip(
+            self.rounds, given.weights, reached.sizes[1:], strict=False
+        ):
             arrived_AD = propagate(x_AD, weights_BRD, edges, keep_M, reached, size)
             if traces is not None:
                 traces.append(Trace(x_AD, weights_BRD, arrived_AD))
@@ -127,11 +134,13 @@ class Bridge(nn.Module):
         sources_B: Tensor,
         kinds_B: Tensor,
         reached: Reach | None = None,
+        relations: RelationVectors | None = None,
     ) -> Tensor:
         """Returns (B, E) scores of all entities as answers, 0 without a path."""
         assert self.link_head is not None
-        reached, x_AD = self.states(edges, keep_M, sources_B, kinds_B, reached=reached)
-        return self.link_head.answers(x_AD, self.asked(kinds_B), reached)
+        given = self.condition(kinds_B, relations)
+        reached, x_AD = self.states(edges, keep_M, sources_B, given, reached=reached)
+        return self.link_head.answers(x_AD, given.asked_BD, reached)
 
     def pairs(
         self,
@@ -143,10 +152,101 @@ class Bridge(nn.Module):
     ) -> Tensor:
         """Returns (B, R) scores of all relations between heads and tails, 0 without a path."""
         assert self.relation_head is not None
-        kinds_B = torch.full_like(heads_B, len(self.relations))
-        reached, x_AD = self.states(edges, keep_M, heads_B, kinds_B, tails_B, reached)
+        given = self.condition(torch.full_like(heads_B, 2 * edges.n_relations), None)
+        reached, x_AD = self.states(edges, keep_M, heads_B, given, tails_B, reached)
         rows_B = reached.row_BE.gather(1, tails_B[:, None])[:, 0].long()
         x_BD = x_AD[rows_B.clamp(min=0)] * (rows_B >= 0)[:, None]
         rows = torch.arange(len(heads_B), device=heads_B.device)
-        scores_BR: Tensor = self.relation_head(x_BD, self.asked(kinds_B), rows)
+        scores_BR: Tensor = self.relation_head(x_BD, given.asked_BD, rows)
         return scores_BR
+
+
+class Round(Hop):
+    """A hop with relations from a table."""
+
+    def __init__(self, n_kinds: int, dim: int) -> None:
+        nn.Module.__init__(self)  # `take` comes last: the order of draws is that of older models
+        self.relations = nn.Parameter(torch.randn(n_kinds, dim))
+        self.asked, self.carried = nn.Linear(dim, dim), nn.Linear(dim, dim, bias=False)
+        self.mixed = nn.Linear(dim, dim, bias=False)
+        self.take = nn.Linear(2 * dim, dim, bias=False)
+
+    def weights(self, asked_BD: Tensor, relations_RD: Tensor) -> Tensor:
+        """Returns (B, 2 R, D): the factors of messages, per query and relation of the edge."""
+        mixed = F.relu(self.asked(asked_BD)[:, None] + self.carried(relations_RD))
+        weights: Tensor = self.relations + self.mixed(mixed)
+        return weights
+
+
+@final
+class TableBridge(Bridge):
+    """Bridges with a table of relation vectors, for a fixed set of relations."""
+
+    def __init__(
+        self, n_relations: int, dim: int, n_hops: int, *, link: bool = True, relation: bool = False
+    ) -> None:
+        super().__init__()
+        kinds, self.dim = 2 * n_relations, dim
+        self.asked = nn.Embedding(kinds + relation, dim)  # the last one: relation queries
+        self.relations = nn.Parameter(torch.randn(kinds, dim))
+        self.rounds = nn.ModuleList(Round(kinds, dim) for _ in range(n_hops))
+        self.link_head = Evidence(dim, 1) if link else None
+        self.relation_head = Evidence(dim, n_relations) if relation else None
+
+    def condition(self, kinds_B: Tensor, relations: RelationVectors | None) -> Conditions:
+        asked_BD = self.asked(kinds_B)
+        weights = []
+        for hop in self.rounds:
+            assert isinstance(hop, Round)
+            weights.append(hop.weights(asked_BD, self.relations))
+        return Conditions(asked_BD, weights)
+
+
+class EncodedRound(Hop):
+    """A hop with relation vectors that are computed from the graph."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__(dim)
+        self.weights = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim))
+
+
+@final
+class EncodedBridge(Bridge):
+    """Bridges with relation vectors of a `RelationEncoder`, for any set of relations."""
+
+    def __init__(self, dim: int, n_hops: int) -> None:
+        super().__init__()
+        self.dim, self.asked = dim, nn.Linear(dim, dim)
+        self.rounds = nn.ModuleList(EncodedRound(dim) for _ in range(n_hops))
+        self.link_head, self.relation_head = Evidence(dim, 1), Evidence(dim, 1)
+
+    def condition(self, kinds_B: Tensor, relations: RelationVectors | None) -> Conditions:
+        assert relations is not None
+        vectors_QKD, rows_B = relations(kinds_B)
+        own_BD = vectors_QKD[rows_B, kinds_B]
+        weights = []
+        for hop in self.rounds:
+            assert isinstance(hop, EncodedRound)
+            weights.append(hop.weights(vectors_QKD)[rows_B])
+        return Conditions(self.asked(own_BD), weights)
+
+    def relations(
+        self, edges: Edges, keep_M: Tensor, heads_B: Tensor, tails_B: Tensor, kinds_BC: Tensor,
+        relations: RelationVectors, reached: Reach | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Returns (B, C) scores of some relations between heads and tails, 0 without a path.
+
+        Each relation is a query of its own, along paths of up to PAIR_HOPS edges.
+        """
+        b, c = kinds_BC.shape
+        if reached is None:
+            hops = min(PAIR_HOPS, len(self.rounds))
+            reached = between(edges, heads_B, tails_B, hops, keep_M)
+        reached, sources_N = reached.repeated(c), heads_B.repeat_interleave(c)
+        given = self.condition(kinds_BC.flatten(), relations)
+        _, x_AD = self.states(edges, keep_M, sources_N, given, reached=reached)
+        rows_N = reached.row_BE.gather(1, tails_B.repeat_interleave(c)[:, None])[:, 0].long()
+        x_ND = x_AD[rows_N.clamp(min=0)] * (rows_N >= 0)[:, None]
+        numbers, head = torch.arange(b * c, device=heads_B.device), self.relation_head
+        assert head is not None
+        return head(x_ND, given.asked_BD, numbers).view(b, c)  # type: ignore[no-any-return]

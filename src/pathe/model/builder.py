@@ -17,7 +17,7 @@ from pathe.model.aggregators import (
     MeanAggregator,
     TransformerAggregator,
 )
-from pathe.model.bridge import Bridge
+from pathe.model.bridge import TableBridge
 from pathe.model.encoder import PathEncoder
 from pathe.model.featurizer import Featurizer
 from pathe.model.heads import LinkHead, RelationHead
@@ -55,7 +55,9 @@ def build_model(config: Config, n_relations: int) -> PathE:
             build_aggregator(config),
             LinkHead(n_relations, config.dim) if link else None,
             RelationHead(n_relations, config.dim) if relation else None,
-            Bridge(n_relations, config.bridge_dim, config.bridge_hops, link=link, relation=relation)
+            TableBridge(
+                n_relations, config.bridge_dim, config.bridge_hops, link=link, relation=relation
+            )
             if config.bridge == "paths"
             else None,
         )

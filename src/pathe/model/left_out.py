@@ -121,15 +121,16 @@ class BridgeScore:
         source_1, kind_1, target_1 = (
             torch.tensor([i], device=device) for i in (self.source, self.kind, self.target)
         )
+        given = self.bridge.condition(kind_1, None)
         reached, x_AD = self.bridge.states(
-            self.edges, keep_M, source_1, kind_1, target_1, traces=traces
+            self.edges, keep_M, source_1, given, target_1, traces=traces
         )
         row = int(reached.row_BE[0, self.target])
         if row < 0:
             return Run(reached, traces, keep_M, torch.zeros((), device=device))
         head = self.bridge.relation_head if self.of_relation else self.bridge.link_head
         assert head is not None
-        scores_1S = head(x_AD[row : row + 1], self.bridge.asked(kind_1), torch.zeros_like(kind_1))
+        scores_1S = head(x_AD[row : row + 1], given.asked_BD, torch.zeros_like(kind_1))
         return Run(reached, traces, keep_M, scores_1S[0, self.column])
 
 

@@ -212,7 +212,7 @@ class Scorer:
         assert self.model.bridge is not None
         device = self.prepared.device
         room = STATE_CACHE if device.type == "cpu" else free_memory(device) // 40
-        states = 4 * self.prepared.n_entities * self.model.bridge.asked.embedding_dim  # at most
+        states = 4 * self.prepared.n_entities * self.model.bridge.dim  # at most
         return int(max(room // states, 1))
 
 

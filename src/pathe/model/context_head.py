@@ -1,0 +1,149 @@
+"""Scores entities by their relational context, read with the query's relation vectors.
+
+Bridges can't tell apart the entities that no path reaches. A context, the kinds of edges at an
+entity, says what the entity is: every entity gets a score, reached or not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pathe.core.tensors import Tensors, expand
+from pathe.graph.relation_graph import Arrivals
+from pathe.model.scores import relu_dot
+
+DENSE = 1 << 27  # most entries of a dense matrix of contexts, on a GPU
+
+
+@dataclass(frozen=True)
+class EntityContexts(Tensors):
+    """The kinds of edges that arrive at each entity: log1p(count), divided by their sum.
+
+    Stored as sparse rows, and on a GPU also as a dense matrix unless it is large.
+    """
+
+    n_kinds: int
+    starts_E: Tensor
+    entities_P: Tensor
+    kinds_P: Tensor
+    shares_P: Tensor
+    sums_E: Tensor  # of log1p(count)
+    degrees_E: Tensor  # log1p of the number of edges
+    dense_EK: Tensor | None
+
+    def read(self, x_KN: Tensor) -> Tensor:
+        """Returns (E, N): the rows of x of an entity's kinds, weighted by their shares."""
+        if self.dense_EK is not None:
+            return self.dense_EK @ x_KN
+        return F.embedding_bag(
+            self.kinds_P, x_KN, self.starts_E, mode="sum", per_sample_weights=self.shares_P
+        )
+
+    def rows(self, entities_B: Tensor) -> Tensor:
+        """Returns (B, K): the shares of all kinds at some entities."""
+        if self.dense_EK is not None:
+            return self.dense_EK[entities_B]
+        ends_E = torch.cat([self.starts_E[1:], self.starts_E.new_tensor([len(self.kinds_P)])])
+        starts_B = self.starts_E[entities_B]
+        rows_N, entries_N = expand(starts_B, ends_E[entities_B] - starts_B)
+        found_BK = self.shares_P.new_zeros(len(entities_B), self.n_kinds)
+        found_BK[rows_N, self.kinds_P[entries_N]] = self.shares_P[entries_N]
+        return found_BK
+
+    def counts(self, kinds_Q: Tensor) -> Tensor:
+        """Returns (E, Q): log1p of the number of edges of these kinds at each entity."""
+        if self.dense_EK is not None:
+            return self.dense_EK.index_select(1, kinds_Q) * self.sums_E[:, None]
+        found_EQ = self.sums_E.new_zeros(len(self.sums_E), len(kinds_Q))
+        for column, kind in enumerate(kinds_Q.tolist()):
+            own_N = (self.kinds_P == kind).nonzero().squeeze(1)
+            found_EQ[self.entities_P[own_N], column] = self.shares_P[own_N]
+        return found_EQ * self.sums_E[:, None]
+
+
+def entity_contexts(index: Arrivals, keep_M: Tensor) -> EntityContexts:
+    """Returns the contexts of all entities, made of kept edges."""
+    counts_P, n, k = index.counts(keep_M), index.n_entities, index.n_kinds
+    zeros_E, logs_P = counts_P.new_zeros(n), counts_P.log1p()
+    degrees_E = zeros_E.index_add(0, index.entities_P, counts_P)
+    sums_E = zeros_E.index_add(0, index.entities_P, logs_P)
+    shares_P = logs_P / sums_E.clamp(min=1e-6)[index.entities_P]
+    dense_EK = None
+    if counts_P.is_cuda and n * k <= DENSE:
+        dense_EK = counts_P.new_zeros(n * k)
+        dense_EK[index.entities_P * k + index.kinds_P] = shares_P
+        dense_EK = dense_EK.view(n, k)
+    return EntityContexts(
+        k, index.starts_E, index.entities_P, index.kinds_P, shares_P, sums_E, degrees_E.log1p(),
+        dense_EK,
+    )  # fmt: skip
+
+
+class ContextHead(nn.Module):
+    """Scores w . relu(context of the candidate + context of the query's entity + query)."""
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.candidate, self.source = (nn.Linear(dim, hidden, bias=False) for _ in range(2))
+        # log1p of an entity's edges: of the query's kind (its inverse for the source), and of all
+        self.candidate_counts = nn.Linear(2, hidden, bias=False)
+        self.source_counts = nn.Linear(2, hidden, bias=False)
+        self.asked, self.second = nn.Linear(dim, hidden), nn.Linear(hidden, 1, bias=False)
+
+    def candidates(self, contexts: EntityContexts, vectors_QKD: Tensor, kinds_Q: Tensor) -> Tensor:
+        """Returns (Q, E, H): all entities as candidates, for each kind of query."""
+        n, (q, k, _) = len(contexts.sums_E), vectors_QKD.shape
+        given_KN = self.candidate(vectors_QKD).transpose(0, 1).reshape(k, -1)
+        features = contexts.counts(kinds_Q), contexts.degrees_E[:, None].expand(n, q)
+        found_EQH: Tensor = contexts.read(given_KN).view(n, q, -1)
+        found_EQH = found_EQH + self.candidate_counts(torch.stack(features, -1))
+        return found_EQH.transpose(0, 1)
+
+    def queries(
+        self, contexts: EntityContexts, vectors_QKD: Tensor, kinds_Q: Tensor, rows_B: Tensor,
+        sources_B: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """Returns (B, H) queries; rows_B is the row of each one's kind."""
+        n, k = len(kinds_Q), contexts.n_kinds
+        shares_BK, inverse_Q = contexts.rows(sources_B), (kinds_Q + k // 2) % k
+        read_BH = torch.bmm(shares_BK[:, None], self.source(vectors_QKD)[rows_B])[:, 0]
+        counts_B = (
+            shares_BK.gather(1, inverse_Q[rows_B][:, None])[:, 0] * contexts.sums_E[sources_B]
+        )
+        features_B2 = torch.stack([counts_B, contexts.degrees_E[sources_B]], -1)
+        asked_QH = self.asked(vectors_QKD[torch.arange(n, device=kinds_Q.device), kinds_Q])
+        found_BH: Tensor = read_BH + self.source_counts(features_B2) + asked_QH[rows_B]
+        return found_BH
+
+    def score(self, query_BH: Tensor, candidates_QEH: Tensor, rows_B: Tensor) -> Tensor:
+        """Returns (B, E) scores of all candidates of each query's kind."""
+        if query_BH.is_cuda:
+            hidden_BEH = F.relu(candidates_QEH[rows_B] + query_BH[:, None])
+            return self.second(hidden_BEH).squeeze(-1)  # type: ignore[no-any-return]
+        order_B = rows_B.argsort(stable=True)
+        sizes = torch.bincount(rows_B, minlength=len(candidates_QEH)).tolist()
+        parts = zip(query_BH[order_B].split(sizes), candidates_QEH, strict=True)
+        found = [relu_dot(query, own_EH, self.second.weight[0]) for query, own_EH in parts]
+        return torch.cat(found)[order_B.argsort()]
+
+    def pairs(
+        self, contexts: EntityContexts, vectors_RKD: Tensor, heads_B: Tensor, tails_B: Tensor
+    ) -> Tensor:
+        """Returns (B, R) scores of all relations between heads and tails."""
+        r, k, _ = vectors_RKD.shape
+        kinds_R = torch.arange(r, device=heads_B.device)
+        hidden_BRH = self.asked(vectors_RKD[kinds_R, kinds_R])
+        for entities_B, kinds, read, count in (
+            (heads_B, (kinds_R + k // 2) % k, self.source, self.source_counts),
+            (tails_B, kinds_R, self.candidate, self.candidate_counts),
+        ):
+            shares_BK, sums_B1 = contexts.rows(entities_B), contexts.sums_E[entities_B, None]
+            degrees_BR = contexts.degrees_E[entities_B, None].expand(-1, r)
+            features = torch.stack([shares_BK[:, kinds] * sums_B1, degrees_BR], -1)
+            read_BRH = torch.einsum("bk,rkh->brh", shares_BK, read(vectors_RKD))
+            hidden_BRH = hidden_BRH + read_BRH + count(features)
+        return self.second(F.relu(hidden_BRH)).squeeze(-1)  # type: ignore[no-any-return]

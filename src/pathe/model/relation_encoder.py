@@ -1,0 +1,55 @@
+"""Relation vectors from a relation graph instead of a table, so that they exist for any graph."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pathe.graph.relation_graph import N_MEETINGS
+
+
+class RelationLayer(nn.Module):
+    """One round of message passing between kinds, along all meetings."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.meetings = nn.Parameter(torch.randn(N_MEETINGS, dim) / N_MEETINGS**0.5)
+        self.linear, self.norm = nn.Linear(2 * dim, dim), nn.LayerNorm(dim)
+
+    def forward(self, x_QKD: Tensor, graph: Tensor) -> Tensor:
+        arrived_QKD = self._messages(x_QKD, graph)
+        update: Tensor = self.norm(self.linear(torch.cat([x_QKD, arrived_QKD], -1)))
+        return x_QKD + F.relu(update)
+
+    def _messages(self, x_QKD: Tensor, graph: Tensor) -> Tensor:
+        """Returns the sum over meetings t of meetings[t] * (A_t @ x)."""
+        q, k, d = x_QKD.shape
+        if graph.is_sparse:
+            x_KN = x_QKD.transpose(0, 1).reshape(k, q * d)
+            found = torch.sparse.mm(graph, x_KN).view(N_MEETINGS, k, q, d)
+            return torch.einsum("tkqd,td->qkd", found, self.meetings)
+        # one K x K matrix per dimension: T times fewer operations than one per meeting
+        mixed_DKK = (self.meetings.t() @ graph.view(N_MEETINGS, k * k)).view(d, k, k)
+        return torch.bmm(mixed_DKK, x_QKD.permute(2, 1, 0)).permute(2, 1, 0)
+
+
+class RelationEncoder(nn.Module):
+    """Encodes all kinds of edges as seen from a query's kind.
+
+    Only the query's kind starts with a vector, the same for every query. Message passing over the
+    relation graph then gives every kind a vector that says how it relates to the query's.
+    """
+
+    def __init__(self, dim: int, n_layers: int) -> None:
+        super().__init__()
+        self.start = nn.Parameter(torch.randn(dim))
+        self.layers = nn.ModuleList(RelationLayer(dim) for _ in range(n_layers))
+
+    def forward(self, graph: Tensor, kinds_Q: Tensor) -> Tensor:
+        """Returns (Q, K, D) vectors of all kinds, for each kind of query."""
+        is_asked_QK = F.one_hot(kinds_Q, graph.shape[1]).to(self.start.dtype)
+        x_QKD = is_asked_QK[:, :, None] * self.start
+        for layer in self.layers:
+            x_QKD = layer(x_QKD, graph)
+        return x_QKD
