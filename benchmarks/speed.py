@@ -33,7 +33,7 @@ from pathe.graph.known import KnownTriples
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.model.builder import build_featurizer, build_model
 from pathe.model.featurizer import Featurizer, encode
-from pathe.model.scorer import Scorer
+from pathe.model.scorer import VectorScorer
 from pathe.training.callbacks import quiet, tf32
 from pathe.training.learner import PathELearner
 
@@ -180,7 +180,7 @@ def ranking(prepared: PreparedGraph) -> list[dict[str, Any]]:
 
         def run(featurizer: Featurizer = featurizer) -> None:
             known = KnownTriples(torch.cat([kg.train, kg.valid, kg.test]))
-            evaluate_links(Scorer(model, featurizer, SEED), kg.test.long(), known)
+            evaluate_links(VectorScorer(model, featurizer, SEED), kg.test.long(), known)
 
         rates[n_paths] = 2 * len(kg.test) / best_time(run)
     ours = rates[config.eval_paths]

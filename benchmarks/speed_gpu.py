@@ -21,7 +21,7 @@ from pathe.evaluation.ranking import evaluate_links
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.graph.walks import sample_walks
 from pathe.model.builder import build_featurizer, build_model
-from pathe.model.scorer import Scorer
+from pathe.model.scorer import VectorScorer
 
 ALL_ENTITIES = {
     "negative_sampling": "all",
@@ -59,7 +59,7 @@ def testing(prepared: PreparedGraph) -> list[dict[str, Any]]:
     test_M3, known = prepared.triples("test"), prepared.known()
 
     def run() -> None:
-        evaluate_links(Scorer(model, featurizer, SEED), test_M3, known)
+        evaluate_links(VectorScorer(model, featurizer, SEED), test_M3, known)
 
     run()
     seconds = best_time(run, 5)

@@ -16,7 +16,7 @@ from support.runs import learner, train, weights
 from pathe.core.config import Config, configure, read_preset
 from pathe.core.errors import ConfigError
 from pathe.evaluation.ranking import evaluate_links, evaluate_relations
-from pathe.model.scorer import Scorer
+from pathe.model.scorer import VectorScorer
 from pathe.training.batches import Batches, distinct_exactly, distinct_padded
 from pathe.training.learner import cosine
 from pathe.training.memory import check_fits
@@ -138,7 +138,7 @@ def test_twenty_triples_are_learnt_by_heart():
         optimizer.zero_grad()
         sum(made.step_losses(made.step(torch.arange(20), step)).values()).backward()
         optimizer.step()
-    scorer = Scorer(made.model.eval(), made.featurizer)
+    scorer = VectorScorer(made.model.eval(), made.featurizer)
     for how in (evaluate_links, evaluate_relations):
         assert how(scorer, made.train_M3, made.known)["mrr"] == 1
 

@@ -287,6 +287,8 @@ def schema(model: Model, data: DataOption, files: ModelFiles, as_json: Json = Fa
     from pathe.model.artifact import load_model
 
     artifact, names = load_model(model), files.relation_names or None
+    if artifact.relations is None:
+        raise PatheError("This model works with the relations of any graph: none are unknown.")
     kg = files.read(data, every_relation=True)
     found = coverage(kg, artifact.relations, names)
     print_result(found.as_dict(), show.coverage(kg.name, found), as_json)

@@ -87,16 +87,24 @@ def coverage(
 
 def align(
     kg: KnowledgeGraph,
-    relations: Vocabulary,
+    relations: Vocabulary | None,
     relation_map: RelationMap | None = None,
     unknown: Unknown = "raise",
 ) -> KnowledgeGraph:
     """Returns the graph with the model's relations, without its inference graph.
 
     Triples of relations that the model doesn't know raise DataError, or are dropped and counted.
+    With `relations` None the model works with any, and the graph is returned as it is.
     """
     if unknown not in typing.get_args(Unknown):
         raise ConfigError(f"unknown must be raise or drop; got {unknown!r}.")
+    if relations is None:
+        if relation_map:
+            raise ConfigError(
+                "A relation map is for models with relations of their own; this model works with "
+                "the graph's relations as they are."
+            )
+        return kg
     if kg.relations == relations and not relation_map:
         return kg
     found = coverage(kg, relations, relation_map)

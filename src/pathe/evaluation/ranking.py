@@ -69,7 +69,7 @@ def evaluate(
         "protocol": protocol,
         "n_triples": len(triples_M3),
         "n_candidates": kg.n_relations if task == "relation" else n_negatives or kg.n_entities,
-        "n_paths": scorer.featurizer.n_paths,
+        "n_paths": scorer.n_paths,
         "evaluation_seed": scorer.seed,
         "parameters": count_parameters(artifact.model),
         "parameters_as_published": paper_count(config, kg.n_relations),
@@ -83,7 +83,7 @@ def aligned(
 ) -> PreparedGraph:
     """Returns the prepared graph on the device, with the model's relation ids."""
     if isinstance(kg, PreparedGraph):
-        same = kg.kg.relations == artifact.relations
+        same = artifact.relations is None or kg.kg.relations == artifact.relations
         return kg.on(device) if same else prepare(align(kg.kg, artifact.relations), device)
     return prepare(align(kg, artifact.relations), device)
 
@@ -146,7 +146,7 @@ def evaluate_relations(
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Returns metrics of relation prediction; `names` of relations add metrics per relation."""
-    scorer.vectors.ensure(triples_M3[:, [0, 2]], progress)
+    scorer.ensure(triples_M3[:, [0, 2]], progress)
     ranks = scorer.rank(triples_M3, "relation", known)
     report: dict[str, Any] = compute(ranks)
     if names is not None:

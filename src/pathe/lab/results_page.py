@@ -65,9 +65,11 @@ def write_report(results: Path, page: Path) -> None:
 def draw_model_positions(folder: Path, picture: Path) -> None:
     """Draws the first principal component of a model's position vectors, as the paper does."""
     from pathe.model.artifact import load_model
+    from pathe.model.pathe import PathE
     from pathe.reports.plots import draw_positions, plot_figure
 
     artifact = load_model(folder)
+    assert isinstance(artifact.model, PathE)
     n_used = 2 * artifact.config.max_hops + 1
     used_TD = artifact.model.encoder.positions.weight.detach()[:n_used]
     centred_TD = used_TD - used_TD.mean(0)

@@ -21,7 +21,8 @@ from pathe.core.config import Config, configure
 from pathe.core.errors import ModelError
 from pathe.core.files import check_new_folder, replacing
 from pathe.data.vocabulary import Vocabulary
-from pathe.model.builder import build_model
+from pathe.model.builder import build_foundation, build_model
+from pathe.model.foundation import FoundationModel
 from pathe.model.pathe import PathE, count_parameters
 
 FORMAT = 2  # version of the folder's format
@@ -33,17 +34,19 @@ FILES = (WEIGHTS, CONFIG, RELATIONS, CARD)
 class Artifact:
     """A model with everything needed to use it.
 
+    `relations` are those that it was trained for; None if it works with those of any graph.
     `temperatures`, one per task, are fitted on validation triples and calibrate probabilities.
     """
 
-    model: PathE
+    model: PathE | FoundationModel
     config: Config
-    relations: Vocabulary
+    relations: Vocabulary | None
     temperatures: Mapping[str, float] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         n, task = count_parameters(self.model), self.config.task
-        return f"Artifact({task}, {n:,} parameters, {len(self.relations):,} relations)"
+        relations = "any" if self.relations is None else f"{len(self.relations):,}"
+        return f"Artifact({task}, {n:,} parameters, {relations} relations)"
 
 
 def save_model(folder: Path | str, artifact: Artifact, facts: dict[str, Any] | None = None) -> None:
@@ -52,10 +55,11 @@ def save_model(folder: Path | str, artifact: Artifact, facts: dict[str, Any] | N
     Replaces a model's files and keeps other files; raises an error for any other non-empty folder.
     """
     weights = save_tensors({k: v.contiguous() for k, v in artifact.model.state_dict().items()})
-    names = json.dumps(list(artifact.relations), ensure_ascii=False, indent=0) + "\n"
+    relations = list(artifact.relations or ())
+    names = json.dumps(relations, ensure_ascii=False, indent=0) + "\n"
     about: dict[str, Any] = {
         "format": FORMAT,
-        "n_relations": len(artifact.relations),
+        "n_relations": len(relations),
         "n_parameters": count_parameters(artifact.model),
         "temperatures": dict(artifact.temperatures),
         "config": artifact.config.as_dict(),
@@ -121,14 +125,15 @@ def load_model(folder: str | Path) -> Artifact:
     if not _are_names(names):
         raise ModelError(f"{folder / RELATIONS}: expected sorted, distinct names: modified.")
     config = configure(settings=about["config"], source=str(folder / CONFIG))
-    model = build_model(config, len(names))
+    any_graph = config.relation_vectors == "graph"
+    model = build_foundation(config) if any_graph else build_model(config, len(names))
     raw = _read(folder / WEIGHTS, digests[WEIGHTS])
     try:
         model.load_state_dict(load_tensors(raw))
     except (SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).strip().splitlines()[:2])
         raise ModelError(f"{folder / WEIGHTS}: doesn't fit {CONFIG}: {reason}") from None
-    relations = Vocabulary(names, kind="relation")
+    relations = None if any_graph else Vocabulary(names, kind="relation")
     return Artifact(model.eval(), config, relations, about["temperatures"])
 
 
@@ -203,6 +208,16 @@ def _read_json(path: Path, sha256: str | None = None) -> Any:
         raise ModelError(f"{path}: not valid JSON ({error}): truncated or modified.") from None
 
 
+def _about_relations(about: dict[str, Any]) -> str:
+    parameters = f"{about['n_parameters']:,} parameters"
+    if about["config"].get("relation_vectors") == "graph":
+        return f"{parameters}, no table of entities or relations: the model works on any graph."
+    return (
+        f"{parameters}, {about['n_relations']:,} relations, no entity embeddings: the\n"
+        "model works for any entity of any graph with these relations."
+    )
+
+
 def _card(about: dict[str, Any], facts: dict[str, Any]) -> str:
     """Returns the model card: YAML metadata with the metrics, as model hubs expect, and text."""
     header: dict[str, Any] = {
@@ -228,8 +243,7 @@ def _card(about: dict[str, Any], facts: dict[str, Any]) -> str:
 
 # A PathE model
 
-{about["n_parameters"]:,} parameters, {about["n_relations"]:,} relations, no entity embeddings: the
-model works for any entity of any graph with these relations.
+{_about_relations(about)}
 
 | | |
 |---|---|

@@ -22,11 +22,19 @@ from pathe.model.states import answer_scores, evidence, update
 PAIR_HOPS = 3  # longest path between two entities whose relation is asked, without a table
 
 
-class RelationVectors(Protocol):
-    """The vectors of all kinds of edges, as seen from a query's kind."""
+class QueryVectors(NamedTuple):
+    """The vectors of all kinds of edges as seen from Q kinds of queries; each query's row."""
 
-    def __call__(self, kinds_B: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns (Q, 2 R, D) vectors for the distinct kinds asked, and the row of each query."""
+    kinds_Q: Tensor
+    vectors_QKD: Tensor
+    rows_B: Tensor
+
+
+class RelationVectors(Protocol):
+    """Relation vectors of a graph that are computed from it."""
+
+    def __call__(self, kinds_B: Tensor) -> QueryVectors:
+        """Returns the vectors for queries of these kinds."""
 
 
 class Conditions(NamedTuple):
@@ -84,6 +92,7 @@ class Bridge(ABC, nn.Module):
     """
 
     dim: int
+    pair_hops: int  # longest path between two entities whose relation is asked
     rounds: nn.ModuleList  # a Hop each
     link_head: Evidence | None
     relation_head: Evidence | None
@@ -186,7 +195,7 @@ class TableBridge(Bridge):
         self, n_relations: int, dim: int, n_hops: int, *, link: bool = True, relation: bool = False
     ) -> None:
         super().__init__()
-        kinds, self.dim = 2 * n_relations, dim
+        kinds, self.dim, self.pair_hops = 2 * n_relations, dim, n_hops
         self.asked = nn.Embedding(kinds + relation, dim)  # the last one: relation queries
         self.relations = nn.Parameter(torch.randn(kinds, dim))
         self.rounds = nn.ModuleList(Round(kinds, dim) for _ in range(n_hops))
@@ -216,13 +225,14 @@ class EncodedBridge(Bridge):
 
     def __init__(self, dim: int, n_hops: int) -> None:
         super().__init__()
-        self.dim, self.asked = dim, nn.Linear(dim, dim)
+        self.dim, self.pair_hops = dim, min(PAIR_HOPS, n_hops)
+        self.asked = nn.Linear(dim, dim)
         self.rounds = nn.ModuleList(EncodedRound(dim) for _ in range(n_hops))
         self.link_head, self.relation_head = Evidence(dim, 1), Evidence(dim, 1)
 
     def condition(self, kinds_B: Tensor, relations: RelationVectors | None) -> Conditions:
         assert relations is not None
-        vectors_QKD, rows_B = relations(kinds_B)
+        _, vectors_QKD, rows_B = relations(kinds_B)
         own_BD = vectors_QKD[rows_B, kinds_B]
         weights = []
         for hop in self.rounds:
@@ -240,8 +250,7 @@ class EncodedBridge(Bridge):
         """
         b, c = kinds_BC.shape
         if reached is None:
-            hops = min(PAIR_HOPS, len(self.rounds))
-            reached = between(edges, heads_B, tails_B, hops, keep_M)
+            reached = between(edges, heads_B, tails_B, self.pair_hops, keep_M)
         reached, sources_N = reached.repeated(c), heads_B.repeat_interleave(c)
         given = self.condition(kinds_BC.flatten(), relations)
         _, x_AD = self.states(edges, keep_M, sources_N, given, reached=reached)

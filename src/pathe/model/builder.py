@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pathe.core.config import Config
 from pathe.core.errors import ConfigError
@@ -20,10 +20,11 @@ from pathe.model.aggregators import (
 from pathe.model.bridge import TableBridge
 from pathe.model.encoder import PathEncoder
 from pathe.model.featurizer import Featurizer
+from pathe.model.foundation import FoundationModel
 from pathe.model.heads import LinkHead, RelationHead
 from pathe.model.pathe import PathE, on_device, published_count
 from pathe.model.projector import NodeProjector
-from pathe.model.scorer import Scorer
+from pathe.model.scorer import GraphScorer, Scorer, VectorScorer
 
 BATCHES, STEP, VALIDATION, MINING, TEST = range(1, 6)  # purposes of derived seeds
 
@@ -34,7 +35,7 @@ def derived_seed(seed: int, *purpose: int) -> int:
 
 
 def build_model(config: Config, n_relations: int) -> PathE:
-    """Builds a model, with initial weights drawn from the config's seed."""
+    """Builds a model for given relations, with initial weights drawn from the config's seed."""
     link, relation = config.task != "relation", config.task != "link"
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
@@ -61,6 +62,13 @@ def build_model(config: Config, n_relations: int) -> PathE:
             if config.bridge == "paths"
             else None,
         )
+
+
+def build_foundation(config: Config) -> FoundationModel:
+    """Builds a model for any graph, with initial weights drawn from the config's seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        return FoundationModel(config.bridge_dim, config.bridge_hops, config.relation_layers)
 
 
 def build_aggregator(config: Config) -> Aggregator:
@@ -103,7 +111,7 @@ def build_featurizer(config: Config, prepared: PreparedGraph, n_paths: int) -> F
 
 
 def build_scorer(
-    model: PathE,
+    model: PathE | FoundationModel,
     config: Config,
     prepared: PreparedGraph,
     *,
@@ -111,15 +119,29 @@ def build_scorer(
     seed: int | None = None,
 ) -> Scorer:
     """Builds the scorer of a model on a graph, by default with evaluation's paths and seed."""
-    featurizer = build_featurizer(config, prepared, n_paths or config.eval_paths)
     seed = derived_seed(config.seed, TEST) if seed is None else seed
-    return Scorer(on_device(model, prepared.device).eval(), featurizer, seed)
+    model = on_device(model, prepared.device).eval()
+    if isinstance(model, FoundationModel):
+        return GraphScorer(model, prepared, seed)
+    featurizer = build_featurizer(config, prepared, n_paths or config.eval_paths)
+    return VectorScorer(model, featurizer, seed)
+
+
+def grow_scorer(scorer: Scorer, config: Config, larger: PreparedGraph, changed_U: Tensor) -> None:
+    """Replaces a scorer's graph by a larger one; some entities have new facts."""
+    match scorer:
+        case GraphScorer():
+            scorer.grow(larger)
+        case VectorScorer():
+            featurizer = build_featurizer(config, larger, scorer.featurizer.n_paths)
+            scorer.vectors.grow(featurizer, changed_U)
 
 
 def paper_count(config: Config, n_relations: int) -> int | None:
     """Counts parameters as the paper does; None for settings that the paper doesn't have."""
     if (
         config.bridge != "none"
+        or config.relation_vectors != "table"
         or config.neighbour_contexts
         or config.projector_layers != 1
         or config.aggregator not in ("mean", "transformer")

@@ -131,12 +131,13 @@ class ContextHead(nn.Module):
         return torch.cat(found)[order_B.argsort()]
 
     def pairs(
-        self, contexts: EntityContexts, vectors_RKD: Tensor, heads_B: Tensor, tails_B: Tensor
-    ) -> Tensor:
-        """Returns (B, R) scores of all relations between heads and tails."""
+        self, contexts: EntityContexts, vectors_RKD: Tensor, kinds_R: Tensor, heads_B: Tensor,
+        tails_B: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """Returns (B, R) scores of some relations between heads and tails."""
         r, k, _ = vectors_RKD.shape
-        kinds_R = torch.arange(r, device=heads_B.device)
-        hidden_BRH = self.asked(vectors_RKD[kinds_R, kinds_R])
+        rows_R = torch.arange(r, device=heads_B.device)
+        hidden_BRH = self.asked(vectors_RKD[rows_R, kinds_R])
         for entities_B, kinds, read, count in (
             (heads_B, (kinds_R + k // 2) % k, self.source, self.source_counts),
             (tails_B, kinds_R, self.candidate, self.candidate_counts),

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from pathe.core.tensors import Tensors
 from pathe.graph.edges import Edges
 from pathe.graph.relation_graph import Arrivals, relation_graph
-from pathe.model.bridge import EncodedBridge
+from pathe.model.bridge import EncodedBridge, QueryVectors, RelationVectors
 from pathe.model.context_head import ContextHead, EntityContexts, entity_contexts
 from pathe.model.propagation import Reach
 from pathe.model.relation_encoder import RelationEncoder
 
 BRIDGED = 16  # relations per pair that bridges score
+VECTORS = 1 << 20  # relation vectors that are used at once
 
 
 @dataclass(frozen=True)
@@ -53,41 +54,66 @@ class FoundationModel(nn.Module):
             kinds_Q, rows_B = kinds_B, torch.arange(len(kinds_B), device=kinds_B.device)
         else:
             kinds_Q, rows_B = kinds_B.unique(return_inverse=True)
-        vectors_QKD = self.encoder(graph.meetings, kinds_Q)
-        return self.link_scores(edges, graph, vectors_QKD, kinds_Q, rows_B, sources_B, reached)
+        given = QueryVectors(kinds_Q, self.encoder(graph.meetings, kinds_Q), rows_B)
+        return self.link_scores(edges, graph, given, sources_B, reached)
+
+    def relations(
+        self, edges: Edges, graph: GraphView, heads_B: Tensor, tails_B: Tensor,
+        true_B: Tensor | None = None, reached: Reach | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Returns (B, R) scores of all relations between heads and tails."""
+        kinds_R = torch.arange(edges.n_relations, device=heads_B.device)
+        vectors_RKD = self.encoder(graph.meetings, kinds_R)
+
+        def vectors(kinds_B: Tensor) -> QueryVectors:
+            return QueryVectors(kinds_R, vectors_RKD, kinds_B)
+
+        return self.relation_scores(edges, graph, vectors, heads_B, tails_B, true_B, reached)
 
     def link_scores(
-        self, edges: Edges, graph: GraphView, vectors_QKD: Tensor, kinds_Q: Tensor, rows_B: Tensor,
-        sources_B: Tensor, reached: Reach | None = None,
+        self, edges: Edges, graph: GraphView, given: QueryVectors, sources_B: Tensor,
+        reached: Reach | None = None,
     ) -> Tensor:  # fmt: skip
-        """Computes `links` from relation vectors; rows_B is the row of each query's kind."""
+        """Computes `links` from relation vectors."""
+        kinds_Q, vectors_QKD, rows_B = given
         head, parts = self.link_contexts, (graph.contexts, vectors_QKD, kinds_Q)
         query_BH = head.queries(*parts, rows_B, sources_B)
         found_BE = head.score(query_BH, head.candidates(*parts), rows_B)
+        kinds_B = kinds_Q[rows_B]
         return found_BE + self.bridge.links(
-            edges,
-            graph.keep_M,
-            sources_B,
-            kinds_Q[rows_B],
-            reached,
-            lambda _: (vectors_QKD, rows_B),
+            edges, graph.keep_M, sources_B, kinds_B, reached, lambda _: given
         )
 
     def relation_scores(
-        self, edges: Edges, graph: GraphView, vectors_RKD: Tensor, heads_B: Tensor, tails_B: Tensor,
-        true_B: Tensor | None = None, reached: Reach | None = None,
+        self, edges: Edges, graph: GraphView, vectors: RelationVectors, heads_B: Tensor,
+        tails_B: Tensor, true_B: Tensor | None = None, reached: Reach | None = None,
     ) -> Tensor:  # fmt: skip
-        """Returns (B, R) scores of all relations between heads and tails.
+        """Computes `relations` from relation vectors.
 
-        Contexts score all of them, bridges the best BRIDGED and, in training, the true one.
+        Contexts score all relations; bridges score the best BRIDGED and, in training, the true one.
         """
-        scores_BR = self.relation_contexts.pairs(graph.contexts, vectors_RKD, heads_B, tails_B)
-        first_BR = scores_BR.detach()
-        if true_B is not None:
-            first_BR = first_BR.scatter(1, true_B[:, None], float("inf"))
-        kinds_BC = first_BR.topk(min(BRIDGED, scores_BR.shape[1]), dim=1).indices
+        scores_BR = self.relation_context_scores(graph, vectors, heads_B, tails_B)
+        kinds_BC = bridged_relations(scores_BR.detach(), true_B)
         found_BC = self.bridge.relations(
-            edges, graph.keep_M, heads_B, tails_B, kinds_BC, lambda kinds: (vectors_RKD, kinds),
-            reached,
-        )  # fmt: skip
+            edges, graph.keep_M, heads_B, tails_B, kinds_BC, vectors, reached
+        )
         return scores_BR.scatter_add(1, kinds_BC, found_BC)
+
+    def relation_context_scores(
+        self, graph: GraphView, vectors: RelationVectors, heads_B: Tensor, tails_B: Tensor
+    ) -> Tensor:
+        """Returns (B, R) scores of all relations by the contexts of heads and tails."""
+        k = graph.contexts.n_kinds
+        found = []
+        for kinds_F in torch.arange(k // 2, device=heads_B.device).split(max(VECTORS // k, 1)):
+            _, vectors_QKD, rows_F = vectors(kinds_F)
+            parts = graph.contexts, vectors_QKD[rows_F], kinds_F, heads_B, tails_B
+            found.append(self.relation_contexts.pairs(*parts))
+        return torch.cat(found, 1)
+
+
+def bridged_relations(scores_BR: Tensor, true_B: Tensor | None = None) -> Tensor:
+    """Returns (B, C): the relations with the best scores, and the true ones."""
+    if true_B is not None:
+        scores_BR = scores_BR.scatter(1, true_B[:, None], float("inf"))
+    return scores_BR.topk(min(BRIDGED, scores_BR.shape[1]), dim=1).indices

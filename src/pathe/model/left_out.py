@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -14,10 +14,10 @@ from pathe.core.types import Part, Side
 from pathe.graph.edges import Edges
 from pathe.graph.held_out import HeldOut
 from pathe.graph.paths import path_steps
-from pathe.model.bridge import Bridge, Trace
+from pathe.model.bridge import Bridge, RelationVectors, Trace
 from pathe.model.featurizer import Featurizer
 from pathe.model.pathe import EntityBatch, PathE
-from pathe.model.propagation import Reach
+from pathe.model.propagation import Reach, between
 
 Ids = tuple[int, int, int]
 ENDS: tuple[Side, Side] = ("head", "tail")
@@ -77,6 +77,17 @@ def _without_paths(model: PathE, featurizer: Featurizer, entities_U: Tensor) -> 
     return model.read(EntityBatch(featurizer.contexts(entities_V), tokens_U11, first, focus=0))
 
 
+@dataclass(frozen=True)
+class ContextScore:
+    """One triple's score from the contexts of head and tail; there are no paths to leave out."""
+
+    score: float
+    paths: tuple[DrawnPath, ...] = ()
+
+    def without(self, paths: Iterable[DrawnPath] = ()) -> float:
+        return self.score
+
+
 class Run(NamedTuple):
     """One run of the bridges: reached rows, a trace per hop, kept edges, score."""
 
@@ -87,18 +98,24 @@ class Run(NamedTuple):
 
 
 class BridgeScore:
-    """What bridges add to one triple's score; `part` is the one that is predicted."""
+    """What bridges add to one triple's score; `part` is the one that is predicted.
+
+    With relation vectors that are computed from the graph, these stay as they are when edges are
+    left out.
+    """
 
     def __init__(
-        self, bridge: Bridge, edges: Edges, triple_3: Tensor, part: Part, held_out: HeldOut | None
-    ) -> None:
-        self.bridge, self.edges = bridge, edges
+        self, bridge: Bridge, edges: Edges, triple_3: Tensor, part: Part,
+        held_out: HeldOut | None = None, relations: RelationVectors | None = None,
+    ) -> None:  # fmt: skip
+        self.bridge, self.edges, self.relations = bridge, edges, relations
         self.held_out_ids = [] if held_out is None else held_out.ids().tolist()
         h, r, t = triple_3.tolist()
         self.source, self.target = (t, h) if part == "head" else (h, t)
-        self.of_relation, self.column = part == "relation", r if part == "relation" else 0
-        n = edges.n_relations
-        self.kind = {"tail": r, "head": r + n, "relation": 2 * n}[part]
+        self.of_relation, n = part == "relation", edges.n_relations
+        self.kind, self.column = (r + n if part == "head" else r), 0
+        if self.of_relation and relations is None:  # one query for all relations
+            self.kind, self.column = 2 * n, r
 
     @cached_property
     def whole(self) -> Run:
@@ -121,9 +138,11 @@ class BridgeScore:
         source_1, kind_1, target_1 = (
             torch.tensor([i], device=device) for i in (self.source, self.kind, self.target)
         )
-        given = self.bridge.condition(kind_1, None)
-        reached, x_AD = self.bridge.states(
-            self.edges, keep_M, source_1, given, target_1, traces=traces
+        given = self.bridge.condition(kind_1, self.relations)
+        hops = self.bridge.pair_hops if self.of_relation else len(self.bridge.rounds)
+        reached = between(self.edges, source_1, target_1, hops, keep_M)
+        _, x_AD = self.bridge.states(
+            self.edges, keep_M, source_1, given, reached=reached, traces=traces
         )
         row = int(reached.row_BE[0, self.target])
         if row < 0:
@@ -136,13 +155,13 @@ class BridgeScore:
 
 @dataclass(frozen=True)
 class TripleScore:
-    """A triple's whole score: from its entities' vectors plus the bridges between them."""
+    """A triple's whole score: from its entities' vectors or contexts, plus the bridges."""
 
-    vectors: PathScore
+    vectors: PathScore | ContextScore
     bridge: BridgeScore | None
 
     @property
-    def paths(self) -> list[DrawnPath]:
+    def paths(self) -> Sequence[DrawnPath]:
         """The paths of head and tail that their vectors were encoded from."""
         return self.vectors.paths
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,8 @@ from pathe.model.bridge import Bridge
 from pathe.model.encoder import PathEncoder, Table
 from pathe.model.heads import Head, PairwiseHead, RelationHead
 from pathe.model.projector import NodeProjector, Surroundings
+
+Model = TypeVar("Model", bound=nn.Module)
 
 
 @dataclass(frozen=True)
@@ -104,9 +107,9 @@ class PathE(nn.Module):
         return self.relation_head(*self.aggregator.pair(heads, tails))  # type: ignore[no-any-return]
 
 
-def on_device(model: PathE, device: torch.device | str) -> PathE:
+def on_device(model: Model, device: torch.device | str) -> Model:
     """Returns the model on a device: itself, or a copy if it is on another one."""
-    current, wanted = model.relations.weight.device, torch.device(device)
+    current, wanted = next(model.parameters()).device, torch.device(device)
     if current.type == wanted.type and wanted.index in (None, current.index):
         return model
     return copy.deepcopy(model).to(device)

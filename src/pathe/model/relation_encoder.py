@@ -7,6 +7,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pathe.graph.relation_graph import N_MEETINGS
+from pathe.model.bridge import QueryVectors
+
+CACHE = 256 << 20  # bytes of vectors that are cached per graph
+AT_ONCE = 1 << 24  # numbers that are computed at once
 
 
 class RelationLayer(nn.Module):
@@ -53,3 +57,27 @@ class RelationEncoder(nn.Module):
         for layer in self.layers:
             x_QKD = layer(x_QKD, graph)
         return x_QKD
+
+
+class KindVectors:
+    """The relation vectors of one graph; computed when first needed, then cached."""
+
+    def __init__(self, encoder: RelationEncoder, meetings: Tensor) -> None:
+        self.encoder, self.meetings = encoder, meetings
+        self._cached: dict[int, Tensor] = {}
+
+    @torch.no_grad()
+    def __call__(self, kinds_B: Tensor) -> QueryVectors:
+        """Returns the vectors for queries of these kinds."""
+        kinds_Q, rows_B = kinds_B.unique(return_inverse=True)
+        kinds = kinds_Q.tolist()
+        missing = [kind for kind in kinds if kind not in self._cached]
+        size = self.meetings.shape[1] * len(self.encoder.start)  # numbers per kind
+        for first in range(0, len(missing), step := max(AT_ONCE // size, 1)):
+            some = missing[first : first + step]
+            vectors_FKD = self.encoder(self.meetings, kinds_Q.new_tensor(some))
+            self._cached |= dict(zip(some, vectors_FKD, strict=True))
+        found = QueryVectors(kinds_Q, torch.stack([self._cached[kind] for kind in kinds]), rows_B)
+        while len(self._cached) * size * 4 > CACHE and len(self._cached) > 1:
+            self._cached.pop(next(iter(self._cached)))  # the oldest
+        return found

@@ -1,9 +1,11 @@
-"""The `Scorer`, which computes all scores and ranks from vectors and bridges, in chunks."""
+"""The `Scorer`, which computes all scores and ranks of a model on a graph, in chunks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, final
 
 import torch
 import torch.nn.functional as F
@@ -15,36 +17,35 @@ from pathe.graph.held_out import HeldOut
 from pathe.graph.known import KnownTriples
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.featurizer import Featurizer
+from pathe.model.foundation import BRIDGED, FoundationModel, bridged_relations, view
 from pathe.model.heads import Ranker
-from pathe.model.left_out import BridgeScore, PathScore, TripleScore
+from pathe.model.left_out import BridgeScore, ContextScore, PathScore, TripleScore
 from pathe.model.pathe import PathE
 from pathe.model.ranks import Ranks, join, rank
+from pathe.model.relation_encoder import KindVectors
 from pathe.model.vectors import EntityVectors
 
 STATE_CACHE = 4 << 20  # bytes of bridge states that stay in a CPU's cache
 SAMPLED_CHUNK, PAIR_CHUNK = 1024, 4096  # queries per chunk: with own candidates; for relations
+# (sources, kinds) of distinct queries -> (F, E) scores of all entities
+ScoreAll = Callable[[Tensor, Tensor], Tensor]
 
 
-class Scorer:
+class Scorer(ABC):
     """Scores queries with a model on a prepared graph, by ids.
 
-    Entities are encoded when first needed, and their vectors cached. A score is the sum of the
-    vectors' score and, if the model has bridges, the bridges' score.
+    Subclasses say how a kind of model computes scores; everything else follows from them.
     """
 
-    def __init__(self, model: PathE, featurizer: Featurizer, seed: int = 0) -> None:
-        self.model, self.seed = model, seed
-        self.vectors = EntityVectors(model, featurizer, seed)
+    seed: int
+    n_paths: int | None  # sampled per entity; None: the model samples none
 
     @property
-    def featurizer(self) -> Featurizer:
-        return self.vectors.featurizer
-
-    @property
+    @abstractmethod
     def prepared(self) -> PreparedGraph:
-        return self.featurizer.prepared
+        """The graph that queries are about."""
 
-    @torch.no_grad()
+    @abstractmethod
     def links(
         self,
         entities_B: Tensor,
@@ -53,37 +54,46 @@ class Scorer:
         candidates_BN: Tensor | None = None,
     ) -> Tensor:
         """Returns (B, E) scores of all entities as answers on `side`, or (B, N) of candidates."""
-        head = self.model.head
-        candidates = self.vectors.candidates(side, candidates_BN)
-        query = head.query(self.vectors.rows(entities_B), relations_B, side)
-        score = head.score_all if candidates_BN is None else head.score
-        scores = score(query, candidates).float()
-        if self.model.bridge is not None:
-            self._add_bridges(scores, entities_B, relations_B, side, candidates_BN)
-        return scores
 
-    @torch.no_grad()
+    @abstractmethod
     def relations(self, heads_B: Tensor, tails_B: Tensor) -> Tensor:
         """Returns (B, R) scores of all relations between heads and tails."""
-        heads, tails = self.vectors.rows(torch.stack([heads_B, tails_B])).unbind(0)
-        scores_BR = self.model.relation_scores(heads, tails).float()
-        if (bridge := self.model.bridge) is not None:
-            edges = self.prepared.edges
-            keep_M, chunk = edges.keep(), self._bridged_at_once()
-            pairs = zip(heads_B.split(chunk), tails_B.split(chunk), strict=True)
-            found = [bridge.pairs(edges, keep_M, heads_C, tails_C) for heads_C, tails_C in pairs]
-            scores_BR = scores_BR + torch.cat(found)
-        return scores_BR
+
+    @abstractmethod
+    def triple(self, triple_3: Tensor, part: Part) -> TripleScore:
+        """Returns one triple's score, which can be recomputed with paths or edges left out."""
+
+    @abstractmethod
+    def bridge_score(
+        self, triple_3: Tensor, part: Part, held_out: HeldOut | None = None
+    ) -> BridgeScore | None:
+        """Returns what bridges add to one triple's score; None if the model has no bridges."""
+
+    @property
+    @abstractmethod
+    def bridged(self) -> bool:
+        """Whether scores include paths between a query's entity and its answers."""
+
+    @abstractmethod
+    def score_bytes(self) -> int:
+        """Estimates the bytes that scores of all entities take per query."""
+
+    @abstractmethod
+    def ensure(self, entities: Tensor, progress: Progress | None = None) -> None:
+        """Encodes entities ahead of their queries, if the model encodes them."""
+
+    @abstractmethod
+    def warm(self, progress: Progress | None = None) -> None:
+        """Computes now what all queries share, rather than at the first query."""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Forgets what is stale since facts were added."""
 
     def scores(self, ids_B3: Tensor, part: Part) -> Tensor:
-        """Returns (B, C) scores of all candidates for a part of triples; ignores its column.
-
-        Stale vectors of the queries' entities are updated first, also as candidates.
-        """
+        """Returns (B, C) scores of all candidates for a part of triples; ignores its column."""
         if part == "relation":
             return self.relations(ids_B3[:, 0], ids_B3[:, 2])
-        self.vectors.all()
-        self.vectors.ensure(ids_B3[:, [0, 2]])
         return self.links(ids_B3[:, 2 if part == "head" else 0], ids_B3[:, 1], part)
 
     def chunks(self, ids_M3: Tensor, part: Part) -> Iterator[Tensor]:
@@ -95,11 +105,7 @@ class Scorer:
 
     def rows_at_once(self, budget: int | None = None) -> int:
         """Returns how many queries to score per chunk against all entities."""
-        z_E = self.vectors.all()
-        per_query = self.model.head.score_bytes(z_E)
-        if self.model.bridge is not None:
-            per_query += 12 * len(z_E)
-        return max((budget or memory_budget(z_E.device)) // per_query, 1)
+        return max((budget or memory_budget(self.prepared.device)) // self.score_bytes(), 1)
 
     def rank(
         self,
@@ -123,23 +129,6 @@ class Scorer:
                 progress(sum(map(len, found)), len(triples_M3))
         return join(found)[order_M.argsort()]
 
-    def _ranker(self, part: Part, budget: int | None) -> tuple[Ranker | None, int]:
-        """Returns the head's ranking kernel for queries as ids, or None, and queries per chunk."""
-        if part == "relation":
-            return None, PAIR_CHUNK
-        z_E, head, side = self.vectors.all(), self.model.head, part
-        count = head.ranker(self.vectors.candidates(side)) if self.model.bridge is None else None
-        if count is None:
-            return None, self.rows_at_once(budget)
-
-        @torch.no_grad()
-        def rank_ids(ids_B3: Tensor, *rest: Any) -> Ranks:
-            known_z = self.vectors.rows(ids_B3[:, 2 if side == "head" else 0])
-            return count(head.query(known_z, ids_B3[:, 1], side), *rest)
-
-        # it takes memory for queries, not for scores
-        return rank_ids, max((budget or memory_budget(z_E.device)) // (64 * z_E.shape[-1]), 1)
-
     def rank_sampled(
         self,
         triples_M3: Tensor,
@@ -151,7 +140,7 @@ class Scorer:
         """Ranks each triple's head or tail among its own negatives where the mask is True."""
         column, found = PARTS.index(side), []
         wanted = torch.cat([triples_M3[:, [0, 2]].flatten(), negatives_MN.flatten()])
-        self.vectors.ensure(wanted, progress)
+        self.ensure(wanted, progress)
         for ids_B3, negatives_BN, mask_BN in zip(
             triples_M3.split(SAMPLED_CHUNK), negatives_MN.split(SAMPLED_CHUNK),
             mask_MN.split(SAMPLED_CHUNK), strict=True,
@@ -163,43 +152,32 @@ class Scorer:
             found.append(rank(scores_BN, true_B, (excluded[0], excluded[1])))
         return join(found)
 
-    def triple(self, triple_3: Tensor, part: Part) -> TripleScore:
-        """Returns one triple's score, which can be recomputed with paths or edges left out."""
-        paths = PathScore(self.model, self.featurizer, triple_3, part, self.seed)
-        return TripleScore(paths, self.bridge_score(triple_3, part))
-
-    def bridge_score(
-        self, triple_3: Tensor, part: Part, held_out: HeldOut | None = None
-    ) -> BridgeScore | None:
-        """Returns what bridges add to one triple's score; None if the model has no bridges."""
-        if self.model.bridge is None:
-            return None
-        return BridgeScore(self.model.bridge, self.prepared.edges, triple_3, part, held_out)
+    def _ranker(self, part: Part, budget: int | None) -> tuple[Ranker | None, int]:
+        """Returns a function that ranks queries by ids, or None; and queries per chunk."""
+        return None, PAIR_CHUNK if part == "relation" else self.rows_at_once(budget)
 
     def _order(self, triples_M3: Tensor, part: Part) -> Tensor:
         """Returns an order that makes equal queries adjacent, so that bridges run them once."""
-        if self.model.bridge is None or part == "relation":
+        if not self.bridged or part == "relation":
             return torch.arange(len(triples_M3), device=triples_M3.device)
         entities_M, relations_M = triples_M3[:, 2 if part == "head" else 0], triples_M3[:, 1]
-        return torch.argsort(entities_M * self.model.n_relations + relations_M, stable=True)
+        return torch.argsort(relations_M * self.prepared.n_entities + entities_M, stable=True)
 
-    def _add_bridges(
+    def _add_distinct(
         self,
         scores: Tensor,
-        entities_B: Tensor,
-        relations_B: Tensor,
-        side: Side,
+        queries: tuple[Tensor, Tensor, Side],
         candidates_BN: Tensor | None,
+        score_all: ScoreAll,
+        chunk: int,
     ) -> None:
-        """Adds the bridges' scores in place, in chunks of distinct queries."""
-        bridge, edges, n_kinds = self.model.bridge, self.prepared.edges, 2 * self.model.n_relations
-        assert bridge is not None
-        kinds_B = relations_B if side == "tail" else relations_B + self.model.n_relations
-        codes_U, rows_B = (entities_B * n_kinds + kinds_B).unique(return_inverse=True)
-        keep_M, chunk = edges.keep(), self._bridged_at_once()
+        """Adds scores in place that are computed once per distinct query, in chunks."""
+        (entities_B, relations_B, side), n = queries, self.prepared.n_entities
+        kinds_B = relations_B if side == "tail" else relations_B + self.prepared.n_relations
+        codes_U, rows_B = (kinds_B * n + entities_B).unique(return_inverse=True)
         for first in range(0, len(codes_U), chunk):
             codes_F = codes_U[first : first + chunk]
-            found_FE = bridge.links(edges, keep_M, codes_F // n_kinds, codes_F % n_kinds)
+            found_FE = score_all(codes_F % n, codes_F // n)
             rows_K = ((rows_B >= first) & (rows_B < first + chunk)).nonzero().squeeze(1)
             places_K = rows_B[rows_K] - first
             if candidates_BN is None:
@@ -207,13 +185,211 @@ class Scorer:
             else:
                 scores[rows_K] += found_FE[places_K[:, None], candidates_BN[rows_K]]
 
-    def _bridged_at_once(self) -> int:
+    def _states_at_once(self, dim: int) -> int:
         """Returns how many queries to propagate per chunk: on a CPU, as many as fit its cache."""
-        assert self.model.bridge is not None
         device = self.prepared.device
         room = STATE_CACHE if device.type == "cpu" else free_memory(device) // 40
-        states = 4 * self.prepared.n_entities * self.model.bridge.dim  # at most
-        return int(max(room // states, 1))
+        return int(max(room // (4 * self.prepared.n_entities * dim), 1))
+
+
+@final
+class VectorScorer(Scorer):
+    """Scores with entity vectors, which are encoded when first needed, and bridges if any.
+
+    A score is the sum of the vectors' score and the bridges' score.
+    """
+
+    def __init__(self, model: PathE, featurizer: Featurizer, seed: int = 0) -> None:
+        self.model, self.seed, self.n_paths = model, seed, featurizer.n_paths
+        self.vectors = EntityVectors(model, featurizer, seed)
+
+    @property
+    def featurizer(self) -> Featurizer:
+        return self.vectors.featurizer
+
+    @property
+    def prepared(self) -> PreparedGraph:
+        return self.featurizer.prepared
+
+    @property
+    def bridged(self) -> bool:
+        return self.model.bridge is not None
+
+    def ensure(self, entities: Tensor, progress: Progress | None = None) -> None:
+        self.vectors.ensure(entities, progress)
+
+    def warm(self, progress: Progress | None = None) -> None:
+        self.vectors.all(progress)
+
+    def refresh(self) -> None:
+        self.vectors.refresh()
+
+    @torch.no_grad()
+    def links(
+        self,
+        entities_B: Tensor,
+        relations_B: Tensor,
+        side: Side,
+        candidates_BN: Tensor | None = None,
+    ) -> Tensor:
+        head, bridge = self.model.head, self.model.bridge
+        candidates = self.vectors.candidates(side, candidates_BN)
+        query = head.query(self.vectors.rows(entities_B), relations_B, side)
+        score = head.score_all if candidates_BN is None else head.score
+        scores = score(query, candidates).float()
+        if bridge is not None:
+            edges = self.prepared.edges
+            score_all = partial(bridge.links, edges, edges.keep())
+            queries, chunk = (entities_B, relations_B, side), self._states_at_once(bridge.dim)
+            self._add_distinct(scores, queries, candidates_BN, score_all, chunk)
+        return scores
+
+    @torch.no_grad()
+    def relations(self, heads_B: Tensor, tails_B: Tensor) -> Tensor:
+        heads, tails = self.vectors.rows(torch.stack([heads_B, tails_B])).unbind(0)
+        scores_BR = self.model.relation_scores(heads, tails).float()
+        if (bridge := self.model.bridge) is not None:
+            edges = self.prepared.edges
+            keep_M, chunk = edges.keep(), self._states_at_once(bridge.dim)
+            pairs = zip(heads_B.split(chunk), tails_B.split(chunk), strict=True)
+            found = [bridge.pairs(edges, keep_M, heads_C, tails_C) for heads_C, tails_C in pairs]
+            scores_BR = scores_BR + torch.cat(found)
+        return scores_BR
+
+    def scores(self, ids_B3: Tensor, part: Part) -> Tensor:
+        """Returns (B, C) scores; stale vectors of the queries' entities are updated first."""
+        if part != "relation":
+            self.vectors.all()
+            self.vectors.ensure(ids_B3[:, [0, 2]])
+        return super().scores(ids_B3, part)
+
+    def score_bytes(self) -> int:
+        z_E = self.vectors.all()
+        return self.model.head.score_bytes(z_E) + 12 * len(z_E) * self.bridged
+
+    def triple(self, triple_3: Tensor, part: Part) -> TripleScore:
+        paths = PathScore(self.model, self.featurizer, triple_3, part, self.seed)
+        return TripleScore(paths, self.bridge_score(triple_3, part))
+
+    def bridge_score(
+        self, triple_3: Tensor, part: Part, held_out: HeldOut | None = None
+    ) -> BridgeScore | None:
+        if self.model.bridge is None:
+            return None
+        return BridgeScore(self.model.bridge, self.prepared.edges, triple_3, part, held_out)
+
+    def _ranker(self, part: Part, budget: int | None) -> tuple[Ranker | None, int]:
+        if part == "relation" or self.bridged:
+            return super()._ranker(part, budget)
+        z_E, head, side = self.vectors.all(), self.model.head, part
+        count = head.ranker(self.vectors.candidates(side))
+        if count is None:
+            return super()._ranker(part, budget)
+
+        @torch.no_grad()
+        def rank_ids(ids_B3: Tensor, *rest: Any) -> Ranks:
+            known_z = self.vectors.rows(ids_B3[:, 2 if side == "head" else 0])
+            return count(head.query(known_z, ids_B3[:, 1], side), *rest)
+
+        # it takes memory for queries, not for scores
+        return rank_ids, max((budget or memory_budget(z_E.device)) // (64 * z_E.shape[-1]), 1)
+
+
+@final
+class GraphScorer(Scorer):
+    """Scores with a model that computes relation vectors from the graph.
+
+    The relation graph, contexts and the vectors of kinds are computed once and cached.
+    """
+
+    n_paths = None
+    bridged = True
+
+    def __init__(self, model: FoundationModel, prepared: PreparedGraph, seed: int = 0) -> None:
+        self.model, self.seed = model, seed
+        self.grow(prepared)
+
+    def grow(self, prepared: PreparedGraph) -> None:
+        """Takes another graph: everything that is computed from it changes."""
+        self._prepared = prepared
+        self.graph = view(prepared.arrivals, prepared.edges.keep())
+        self.kinds = KindVectors(self.model.encoder, self.graph.meetings)
+
+    @property
+    def prepared(self) -> PreparedGraph:
+        return self._prepared
+
+    def ensure(self, entities: Tensor, progress: Progress | None = None) -> None:
+        """Does nothing: entities aren't encoded."""
+
+    def warm(self, progress: Progress | None = None) -> None:
+        """Computes the relation vectors of all kinds of queries."""
+        self.kinds(torch.arange(self.graph.contexts.n_kinds, device=self.prepared.device))
+
+    def refresh(self) -> None:
+        """Does nothing: `grow` leaves nothing stale."""
+
+    @torch.no_grad()
+    def links(
+        self,
+        entities_B: Tensor,
+        relations_B: Tensor,
+        side: Side,
+        candidates_BN: Tensor | None = None,
+    ) -> Tensor:
+        n = self.prepared.n_entities if candidates_BN is None else candidates_BN.shape[1]
+        scores = torch.zeros(len(entities_B), n, device=entities_B.device)
+        queries, chunk = (entities_B, relations_B, side), self._states_at_once(self._dim)
+        self._add_distinct(scores, queries, candidates_BN, self._score_all, chunk)
+        return scores
+
+    def _score_all(self, sources_F: Tensor, kinds_F: Tensor) -> Tensor:
+        """Returns (F, E) scores of all entities."""
+        edges, given = self.prepared.edges, self.kinds(kinds_F)
+        return self.model.link_scores(edges, self.graph, given, sources_F)
+
+    @torch.no_grad()
+    def relations(self, heads_B: Tensor, tails_B: Tensor) -> Tensor:
+        edges, chunk = self.prepared.edges, max(self._states_at_once(self._dim) // BRIDGED, 1)
+        found = [
+            self.model.relation_scores(edges, self.graph, self.kinds, heads_C, tails_C)
+            for heads_C, tails_C in zip(heads_B.split(chunk), tails_B.split(chunk), strict=True)
+        ]
+        return torch.cat(found)
+
+    def score_bytes(self) -> int:
+        return 44 * self.prepared.n_entities
+
+    @torch.no_grad()
+    def triple(self, triple_3: Tensor, part: Part) -> TripleScore:
+        bridge, alone = self.bridge_score(triple_3, part), self._context_scores(triple_3, part)
+        if part == "relation":
+            relation = int(triple_3[1])
+            if relation not in bridged_relations(alone[None])[0]:
+                bridge = None
+            return TripleScore(ContextScore(float(alone[relation])), bridge)
+        return TripleScore(ContextScore(float(alone[triple_3[PARTS.index(part)]])), bridge)
+
+    def _context_scores(self, triple_3: Tensor, part: Part) -> Tensor:
+        """Returns the scores of all candidates of one query by contexts alone."""
+        h_1, r_1, t_1 = triple_3[:, None]
+        if part == "relation":
+            return self.model.relation_context_scores(self.graph, self.kinds, h_1, t_1)[0]
+        source_1, kind_1 = (h_1, r_1) if part == "tail" else (t_1, r_1 + self.prepared.n_relations)
+        kinds_Q, vectors_QKD, rows_1 = self.kinds(kind_1)
+        head, parts = self.model.link_contexts, (self.graph.contexts, vectors_QKD, kinds_Q)
+        query_1H = head.queries(*parts, rows_1, source_1)
+        return head.score(query_1H, head.candidates(*parts), rows_1)[0]
+
+    def bridge_score(
+        self, triple_3: Tensor, part: Part, held_out: HeldOut | None = None
+    ) -> BridgeScore | None:
+        edges = self.prepared.edges
+        return BridgeScore(self.model.bridge, edges, triple_3, part, held_out, self.kinds)
+
+    @property
+    def _dim(self) -> int:
+        return self.model.bridge.dim
 
 
 def memory_budget(device: torch.device) -> int:

@@ -105,7 +105,7 @@ def _best_pairs(
     queries: _Queries, r: int, heads_N: Tensor, tails_N: Tensor, k: int, loops: bool
 ) -> Iterator[Best]:
     """Yields the best triples per chunk of heads, with all of the tails."""
-    bridged = queries.scorer.model.bridge is not None
+    bridged = queries.scorer.bridged
     sums, backwards = [], []
     for _, scores_BE, sum_B in queries(tails_N, r, "head"):
         sums.append(sum_B)
@@ -133,7 +133,7 @@ def _parts(scorer: Scorer, heads_N: Tensor, tails_N: Tensor) -> list[Tensor]:
     """Splits the tails into chunks: with bridges, their scores as queries must fit in memory."""
     if not len(tails_N):
         return []
-    if scorer.model.bridge is None:
+    if not scorer.bridged:
         return [tails_N]
     return list(tails_N.split(max(KEPT // len(heads_N), 1)))
 

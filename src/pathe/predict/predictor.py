@@ -31,9 +31,11 @@ from pathe.data.vocabulary import GrowingVocabulary
 from pathe.evaluation.ranking import check_task
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.model.artifact import Artifact, load_model
-from pathe.model.builder import build_featurizer, build_scorer
+from pathe.model.builder import build_scorer, grow_scorer
 from pathe.model.left_out import TripleScore
 from pathe.model.ranks import rank
+from pathe.model.scorer import VectorScorer
+from pathe.model.vectors import EntityVectors
 from pathe.predict.evidence import bridge_evidence, path_evidence, score_without
 from pathe.predict.missing import most_plausible
 from pathe.predict.results import (
@@ -78,7 +80,7 @@ class Predictor:
         if not len(kg.train):
             raise DataError(f"{kg.name}: no training triples to encode its entities from.")
         self.artifact, self.relation_map = model, dict(relation_map or {})
-        self.entity_names, self.relation_names = GrowingVocabulary(kg.entities), model.relations
+        self.entity_names, self.relation_names = GrowingVocabulary(kg.entities), kg.relations
         self.scorer = build_scorer(
             model.model, model.config, prepare(kg, device), n_paths=n_paths, seed=seed
         )
@@ -177,14 +179,14 @@ class Predictor:
         """Returns a vector per entity: of those named, or of all in the order of their ids."""
         if names is None:
             self.refresh()
-            return self.scorer.vectors.flat().float().cpu().numpy()
+            return self._vectors.flat().float().cpu().numpy()
         ids = self.entity_names.ids([names] if isinstance(names, str) else names)
-        return self.scorer.vectors.flat(ids.to(self.prepared.device)).float().cpu().numpy()
+        return self._vectors.flat(ids.to(self.prepared.device)).float().cpu().numpy()
 
     def similar(self, name: str, k: int = 10) -> list[Neighbour]:
         """Returns the k entities with the most similar vectors, by cosine."""
         check_k(k)
-        ids, near = self.scorer.vectors.nearest(self.entity_names.id(name), k)
+        ids, near = self._vectors.nearest(self.entity_names.id(name), k)
         names = self.entity_names.names(ids)
         return [Neighbour(i + 1, names[i], value) for i, value in enumerate(near)]
 
@@ -263,7 +265,7 @@ class Predictor:
 
         Trust is estimated from a sample of each relation's facts, scored as if they were missing.
         """
-        if self.scorer.model.bridge is None or self.scorer.model.link_head is None:
+        if not self.scorer.bridged or self.artifact.config.task == "relation":
             raise ConfigError(
                 "Rules need a link model with bridges: train with --set bridge=paths."
             )
@@ -293,23 +295,31 @@ class Predictor:
             torch.stack([heads, relations, tails], 1), len(self.entity_names)
         )
         if len(new_N3):
-            n_paths = self.scorer.featurizer.n_paths
-            featurizer = build_featurizer(self.artifact.config, larger, n_paths)
-            self.scorer.vectors.grow(featurizer, new_N3[:, [0, 2]].unique().long())
+            changed_U = new_N3[:, [0, 2]].unique().long()
+            grow_scorer(self.scorer, self.artifact.config, larger, changed_U)
         return len(new_N3)
 
     def refresh(self) -> None:
         """Makes the next query encode all entities again, if facts were added."""
-        self.scorer.vectors.refresh()
+        self.scorer.refresh()
 
     def warm(self, progress: Progress | None = None) -> None:
         """Encodes every entity now, rather than at the first query."""
-        self.scorer.vectors.all(progress)
+        self.scorer.warm(progress)
 
     # internals
 
+    @property
+    def _vectors(self) -> EntityVectors:
+        if not isinstance(self.scorer, VectorScorer):
+            raise ConfigError(
+                "This model has no entity vectors: it scores queries from the graph itself. "
+                "Train a model that has them with: pathe train DATA --set relation_vectors=table"
+            )
+        return self.scorer.vectors
+
     def _part(self, asked: Part | None) -> Part:
-        return asked or ("tail" if self.scorer.model.link_head else "relation")
+        return asked or ("relation" if self.artifact.config.task == "relation" else "tail")
 
     def _triple_score(self, head: str, relation: str, tail: str, asked: Part | None) -> TripleScore:
         part = self._part(asked)

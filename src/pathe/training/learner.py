@@ -26,7 +26,7 @@ from pathe.graph.prepared import PreparedGraph
 from pathe.kernels.dispatch import kernel
 from pathe.model.builder import STEP, VALIDATION, build_featurizer, derived_seed
 from pathe.model.pathe import PathE
-from pathe.model.scorer import Scorer
+from pathe.model.scorer import VectorScorer
 from pathe.training.batches import Batches, distinct_exactly, distinct_padded
 from pathe.training.bridge_queries import BridgeQueries, Capacity, link_queries, pair_queries
 from pathe.training.cuda_graph import CudaGraphStep
@@ -394,7 +394,7 @@ class PathELearner(pl.LightningModule):
 
     def _validate(self) -> None:
         config, known = self.config, self.known_valid
-        scorer = Scorer(self.model, self.featurizer, derived_seed(config.seed, VALIDATION))
+        scorer = VectorScorer(self.model, self.featurizer, derived_seed(config.seed, VALIDATION))
         found = {}
         if config.task != "relation":
             n = config.valid_negatives

@@ -13,7 +13,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from pathe.core.config import setting
+from pathe.core.errors import ConfigError
 from pathe.core.randomness import draw, keyed
+from pathe.core.settings import check_ranges
 from pathe.core.tensors import Tensors
 from pathe.core.types import SIDES
 from pathe.data.triples import unique_triples
@@ -36,19 +39,40 @@ SPARSEST = 2.5  # edges per entity that are left at least, where edges are dropp
 class MixSettings:
     """Which graphs a run draws, and what it hides from them."""
 
-    whole_share: float = 0.3  # of steps on whole graphs instead of subgraphs
-    n_subgraphs: int = 256
-    least_entities: int = 300  # of a subgraph
-    most_entities: int = 5000
-    thin_share: float = 0.7  # of subgraphs that lose edges for good
-    vary_share: float = 0.5  # of subgraphs whose relations are flipped, split, merged and copied
-    drop_share: float = 0.3  # of steps that drop edges
-    pair_share: float = 0.3  # of steps that hold out all edges between the batch's pairs
-    relation_share: float = 0.25  # of steps that predict relations instead of entities
-    least_batch: int = 16  # triples per step
-    most_batch: int = 128
-    work: int = 1 << 23  # triples times edges of a step: larger graphs get smaller batches
-    seed: int = 0
+    whole_share: float = setting(
+        0.3, "share of steps on whole graphs instead of subgraphs", least=0, most=1
+    )
+    n_subgraphs: int = setting(256, "subgraphs in the mix", least=1)
+    least_entities: int = setting(300, "entities of the smallest subgraph", least=2)
+    most_entities: int = setting(5000, "entities of the largest subgraph", least=2)
+    thin_share: float = setting(
+        0.7, "share of subgraphs that lose edges for good", least=0, most=1
+    )
+    vary_share: float = setting(
+        0.5, "share of subgraphs with relations flipped, split, merged and copied", least=0, most=1
+    )
+    drop_share: float = setting(0.3, "share of steps that drop edges", least=0, most=1)
+    pair_share: float = setting(
+        0.3, "share of steps that hold out all edges between the batch's pairs", least=0, most=1
+    )
+    relation_share: float = setting(
+        0.25, "share of steps that predict relations instead of entities", least=0, most=1
+    )
+    least_batch: int = setting(16, "fewest triples per step", least=1)
+    most_batch: int = setting(128, "most triples per step", least=1)
+    work: int = setting(
+        1 << 23, "triples times edges of a step: larger graphs get smaller batches", least=1
+    )
+    seed: int = setting(0, "seed of weights, graphs and batches")
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
+        for least, most in (("least_entities", "most_entities"), ("least_batch", "most_batch")):
+            if getattr(self, least) > getattr(self, most):
+                raise ConfigError(
+                    f"{least} must be at most {most}; got {getattr(self, least)} and "
+                    f"{getattr(self, most)}."
+                )
 
 
 @dataclass(frozen=True)

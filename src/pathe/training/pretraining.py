@@ -1,24 +1,177 @@
-"""Pre-training of a model for any graph, on a mix of graphs."""
+"""Pre-training of a model for any graph, on a mix of graphs: settings and steps.
+
+Everything that a step draws is a hash of (seed, step), so steps can stop and go on anywhere.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from pathe.model.bridge import PAIR_HOPS
+from pathe.core.config import Config, setting
+from pathe.core.errors import TrainingError
+from pathe.model.builder import build_foundation
 from pathe.model.foundation import FoundationModel
 from pathe.model.propagation import everywhere, reach
 from pathe.training.bridge_queries import Capacity
+from pathe.training.callbacks import tf32
 from pathe.training.cuda_graph import CudaGraphStep
 from pathe.training.losses import ce
-from pathe.training.mix import Mix, MixGraph, MixStep
+from pathe.training.mix import Mix, MixGraph, MixSettings, MixStep
+
+LAST_RATE = 0.02  # learning rate at the end, relative to the highest
+READ_EVERY = 16  # steps on a GPU between two looks at the losses: each one synchronises
+Mark, Made = TypeVar("Mark"), TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Pretraining(MixSettings):
+    """Every setting of a pre-training run; those of the mix are inherited."""
+
+    dim: int = setting(64, "width of all vectors and states", least=1)
+    n_hops: int = setting(6, "longest path between two entities, in edges", least=1)
+    n_layers: int = setting(4, "layers of the encoder of a graph's relations", least=1)
+    steps: int = setting(20_000, "steps of the whole run", least=1)
+    learning_rate: float = setting(2e-3, "highest learning rate of AdamW", above=0)
+    weight_decay: float = setting(1e-4, "weight decay of AdamW", least=0)
+    gradient_clip: float = setting(1.0, "maximum gradient norm; 0: no clipping", least=0)
+    warm_up: int = setting(
+        200, "steps in which the learning rate rises; at most a tenth of all", least=0
+    )
+    valid_every: int = setting(1000, "steps between validations", least=1)
+    valid_triples: int = setting(500, "validation triples per graph", least=1)
+
+    @property
+    def config(self) -> Config:
+        """The settings of the model alone, as its folder stores them."""
+        return Config(
+            task="multi",
+            relation_vectors="graph",
+            bridge="paths",
+            bridge_dim=self.dim,
+            bridge_hops=self.n_hops,
+            relation_layers=self.n_layers,
+            seed=self.seed,
+        )
+
+    def rate(self, step: int) -> float:
+        """Returns the learning rate of a step: a linear rise, then half a cosine."""
+        warm_up = min(self.warm_up, self.steps // 10)
+        if step < warm_up:
+            return self.learning_rate * (step + 1) / warm_up
+        done = (step - warm_up) / (self.steps - warm_up)
+        share = LAST_RATE + (1 - LAST_RATE) * (1 + math.cos(math.pi * done)) / 2
+        return self.learning_rate * share
+
+
+class Losses:
+    """Sums of losses per task since the last validation, kept on the device."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.counts: dict[str, int] = {}
+
+    def add(self, task: str, loss: Tensor) -> None:
+        """Adds the loss of a step, without reading it."""
+        found = loss.detach().double()
+        self.sums[task] = self.sums[task] + found if task in self.sums else found
+        self.counts[task] = self.counts.get(task, 0) + 1
+
+    def state(self) -> dict[str, list[float]]:
+        """Returns [sum, count] per task; synchronises with a GPU."""
+        return {task: [float(self.sums[task]), self.counts[task]] for task in sorted(self.sums)}
+
+    def load(self, state: Mapping[str, list[float]], device: torch.device) -> None:
+        """Restores the sums of `state()`."""
+        for task, (total, count) in state.items():
+            self.sums[task] = torch.tensor(total, dtype=torch.float64, device=device)
+            self.counts[task] = int(count)
+
+    def means(self) -> dict[str, float]:
+        """Returns the mean loss per task; synchronises with a GPU."""
+        return {task: total / count for task, (total, count) in self.state().items()}
+
+    def mean(self) -> float:
+        """Returns the mean loss of all steps; synchronises with a GPU."""
+        return sum(total for total, _ in self.state().values()) / sum(self.counts.values())
+
+
+class Pretrainer:
+    """A model in training: its weights, its optimiser, and how far it has come."""
+
+    def __init__(self, mix: Mix, settings: Pretraining) -> None:
+        self.mix, self.settings, self.step = mix, settings, 0
+        self.model = build_foundation(settings.config).to(mix.device)
+        self.stepper, self.losses = Stepper(self.model), Losses()
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(),
+            lr=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            fused=mix.device.type == "cuda",
+        )
+
+    def advance(self, last: int, goes_on: Callable[[], bool]) -> None:
+        """Runs steps until `last` of them are done, or until `goes_on` returns False.
+
+        That is asked after every step, on a GPU after every READ_EVERY steps.
+        """
+        read_every = READ_EVERY if self.mix.device.type == "cuda" else 1
+        steps = steps_ahead(self.mix, self.stepper, self.step, last)
+        with tf32(), closing(steps):
+            for graph, inputs in steps:
+                self._update(graph, inputs)
+                if self.step % read_every == 0 or self.step == last:
+                    self._check_losses()
+                    if not goes_on():
+                        return
+
+    def _update(self, graph: MixGraph, inputs: MixStep) -> None:
+        """Runs one step."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.rate(self.step)
+        loss = self.stepper.loss(graph, inputs)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if self.settings.gradient_clip:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.gradient_clip)
+        self.optimizer.step()
+        self.losses.add(inputs.part, loss)
+        self.step += 1
+
+    def _check_losses(self) -> None:
+        """Raises an error if a loss was not finite: then no sum is."""
+        for task, (total, _) in self.losses.state().items():
+            if not math.isfinite(total):
+                raise TrainingError(
+                    f"The loss of {task} prediction is {total} at step {self.step:,}. Start again "
+                    "with a lower learning rate, e.g. --set learning_rate="
+                    f"{self.settings.learning_rate / 4:g}, in another folder."
+                )
+
+    def state(self) -> dict[str, Any]:
+        """Returns all that the next steps depend on, besides settings and graphs."""
+        return {
+            "step": self.step,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "losses": self.losses.state(),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Restores a `state()`."""
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.losses.load(state["losses"], self.mix.device)
+        self.step = state["step"]
 
 
 class Stepper:
@@ -29,6 +182,7 @@ class Stepper:
         self.captured: dict[tuple[int, str], CudaGraphStep[MixStep]] = {}
         self.capacity: dict[int, Capacity | None] = {}  # None: rows of all entities
         self.pool: Any = None
+        self.stream: torch.cuda.Stream | None = None  # that prepares inputs
         self.lock = threading.Lock()  # nothing else may use the GPU during a capture
 
     def loss(self, graph: MixGraph, step: MixStep) -> Tensor:
@@ -53,11 +207,7 @@ class Stepper:
             scores_NC = model.links(edges, seen, step.sources_N, step.kinds_N, step.reached)
         else:
             answers_N = step.kinds_N
-            all_R = torch.arange(edges.n_relations, device=answers_N.device)
-            vectors_RKD = model.encoder(seen.meetings, all_R)
-            scores_NC = model.relation_scores(
-                edges, seen, vectors_RKD, *ends, true_B=answers_N, reached=step.reached
-            )
+            scores_NC = model.relations(edges, seen, *ends, true_B=answers_N, reached=step.reached)
         positive_N = scores_NC.gather(1, answers_N[:, None])[:, 0]
         return ce(positive_N, scores_NC, step.open_NC, 0.0)
 
@@ -65,7 +215,7 @@ class Stepper:
         """Adds the rows that bridges reach, in the shapes of the CUDA graph."""
         edges, sources_N, keep_M = graph.edges, step.sources_N, step.graph.keep_M
         if step.part == "relation":
-            hops = min(PAIR_HOPS, self.n_hops)
+            hops = self.model.bridge.pair_hops
             return replace(step, reached=everywhere(edges, sources_N, hops))
         number, n_rows = graph.number, len(sources_N) * edges.n_entities
         if number not in self.capacity:
@@ -82,12 +232,14 @@ class Stepper:
 
 def steps_ahead(
     mix: Mix, stepper: Stepper, first: int, last: int
-) -> Iterator[tuple[MixGraph, MixStep]]:
+) -> Generator[tuple[MixGraph, MixStep], None, None]:
     """Yields the inputs of steps; on a GPU, the next one is prepared while a step runs."""
     if mix.device.type != "cuda":
         yield from (mix.step(i) for i in range(first, last))
         return
-    main, side = torch.cuda.current_stream(), torch.cuda.Stream()
+    # one stream for the whole run, as memory is cached per stream
+    stepper.stream = stepper.stream or torch.cuda.Stream()
+    main, side = torch.cuda.current_stream(), stepper.stream
 
     def prepare(i: int, done: torch.cuda.Event) -> tuple[MixGraph, MixStep, torch.cuda.Event]:
         with stepper.lock, torch.cuda.stream(side):
@@ -95,13 +247,30 @@ def steps_ahead(
             graph, step = mix.step(i)
             return graph, stepper.with_rows(graph, step), side.record_event()
 
-    with ThreadPoolExecutor(1) as pool:
-        done = main.record_event()
-        coming = pool.submit(prepare, first, done)
-        for i in range(first, last):
-            graph, step, ready = coming.result()
-            if i + 1 < last:
-                coming = pool.submit(prepare, i + 1, done)
+    made = one_ahead(prepare, main.record_event, range(first, last))
+    with closing(made):
+        for graph, step, ready in made:
             main.wait_event(ready)
             yield graph, step
-            done = main.record_event()
+
+
+def one_ahead(
+    make: Callable[[int, Mark], Made], mark: Callable[[], Mark], numbers: range
+) -> Generator[Made, None, None]:
+    """Yields make(number, mark) of all numbers; another thread makes the next one meanwhile.
+
+    The mark is of the moment when the last but one was no longer in use. The thread ends when all
+    are made, or when the generator is closed.
+    """
+    pool = ThreadPoolExecutor(1)
+    try:
+        unused = mark()
+        coming = [pool.submit(make, number, unused) for number in numbers[:1]]
+        while coming:
+            found = coming.pop().result()
+            numbers = numbers[1:]
+            coming += [pool.submit(make, number, unused) for number in numbers[:1]]
+            yield found
+            unused = mark()
+    finally:
+        pool.shutdown(cancel_futures=True)
