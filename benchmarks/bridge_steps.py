@@ -19,7 +19,7 @@ from pathe.graph.prepared import PreparedGraph
 from pathe.lab.experiments import read_experiment
 from pathe.model.builder import build_model
 from pathe.training.batches import Batches
-from pathe.training.learner import PathELearner
+from pathe.training.vector_learner import PathELearner
 
 NAMES = ("fb15k237-link-bridge", "wn18rr-link-bridge", "codexm-link-bridge",
          "fb15k237-relation-bridge", "wn18rr_v2-link-bridge", "fb237_v4-link-bridge")  # fmt: skip

@@ -35,7 +35,7 @@ from pathe.model.builder import build_featurizer, build_model
 from pathe.model.featurizer import Featurizer, encode
 from pathe.model.scorer import VectorScorer
 from pathe.training.callbacks import quiet, tf32
-from pathe.training.learner import PathELearner
+from pathe.training.vector_learner import PathELearner
 
 SEED = 0
 GIB = 1 << 30

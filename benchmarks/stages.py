@@ -26,8 +26,8 @@ from pathe.model.builder import build_featurizer, build_model
 from pathe.model.encoder import EncoderLayer
 from pathe.model.scores import relu_dot
 from pathe.training.batches import Batches
-from pathe.training.learner import PathELearner
 from pathe.training.losses import ce
+from pathe.training.vector_learner import PathELearner
 
 SEED = 0
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -9,7 +9,7 @@ from pathe.graph.prepared import PreparedGraph
 from pathe.model.artifact import load_model
 from pathe.model.builder import build_model
 from pathe.training import run as runs
-from pathe.training.learner import PathELearner
+from pathe.training.vector_learner import PathELearner
 
 SMALL = {"dim": 16, "feedforward": 16, "n_paths": 2, "max_hops": 3, "aggregator": "mean",
          "batch_size": 40, "negatives": 8, "max_epochs": 4, "learning_rate": 0.01,

@@ -104,7 +104,7 @@ def test_a_loss_adds_each_answer_its_own_bridges(sampling, monkeypatch):
     made = learner(kg, **BRIDGE | {"negative_sampling": sampling, "negatives": kg.n_entities})
     ids, seen = torch.tensor([1, 4, 9]), []
     monkeypatch.setattr(
-        "pathe.training.learner.link_loss",
+        "pathe.training.vector_learner.link_loss",
         lambda name, right, wrong, mask, **more: seen.append((right, wrong)) or right.sum(),
     )
     planted = (100.0 * torch.arange(kg.n_entities)).expand(3, -1)

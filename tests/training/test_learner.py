@@ -228,7 +228,7 @@ def test_where_a_cuda_graph_does_not_fit_steps_are_plain(pairs, monkeypatch):
     def too_large(*_):
         raise torch.OutOfMemoryError
 
-    monkeypatch.setattr("pathe.training.learner.CudaGraphStep", too_large)
+    monkeypatch.setattr("pathe.training.vector_learner.CudaGraphStep", too_large)
     ids, found = torch.arange(16), []
     for captures in (False, True):
         made = learner(toy(), batch_size=16, bridge="paths", task="multi", hold_out_batch=True,

@@ -19,7 +19,7 @@ from pathe.evaluation.ranking import evaluate
 from pathe.model.artifact import load_model
 from pathe.model.pathe import count_parameters
 from pathe.training import run as runs
-from pathe.training.learner import PathELearner
+from pathe.training.vector_learner import PathELearner
 
 
 def test_a_run_is_a_folder_and_its_model_gives_the_result_back(tmp_path):

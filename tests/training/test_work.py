@@ -15,7 +15,7 @@ from pathe.model.builder import build_model, build_scorer
 from pathe.model.encoder import PathEncoder
 from pathe.model.featurizer import encode
 from pathe.model.projector import NodeProjector
-from pathe.training.learner import PathELearner
+from pathe.training.vector_learner import PathELearner
 
 N_ENTITIES, N_RELATIONS, DIM, BATCH = 2000, 7, 32, 256
 SETTINGS = {"dim": DIM, "feedforward": DIM, "n_paths": 3, "batch_size": BATCH, "negatives": 50}

@@ -14,6 +14,7 @@ from pathe.cli.graph import analyze, convert, paths
 from pathe.cli.lab import reproduce, tune
 from pathe.cli.model import config, evaluate, train
 from pathe.cli.output import err, out, prepare_output
+from pathe.cli.pretrain import pretrain
 from pathe.cli.use import embed, missing, predict, pull, push, rules, schema, similar
 from pathe.core.errors import Interrupted, PatheError
 
@@ -55,7 +56,7 @@ def _root(
 
 PANELS = {
     "Graphs": (analyze, paths, convert),
-    "Models": (train, evaluate, config, push, pull),
+    "Models": (train, pretrain, evaluate, config, push, pull),
     "Predictions": (predict, similar, rules, missing, embed, schema),
     "Research": (reproduce, tune),
 }

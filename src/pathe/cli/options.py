@@ -37,6 +37,15 @@ DataOption = Annotated[
     str, typer.Option("--data", metavar="DATA", help="The graph: same kinds of DATA as for train.")
 ]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run folder or a model folder.")]
+AnyModel = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[MODEL]",
+        help="A run folder or a model folder. Default: the pre-trained model of the package, which "
+        "works on any graph.",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 
@@ -143,7 +152,7 @@ class ModelFiles(Files):
 class ModelOnData(ModelFiles):
     """A model, the data to use it on and the device to run on."""
 
-    model: Model
+    model: AnyModel = None
     data: DataOption
     device: str = option(
         "auto", "[cyan]auto[/] (a GPU if there is one), [cyan]cpu[/] or [cyan]gpu[/]."

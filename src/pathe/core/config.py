@@ -62,6 +62,9 @@ class Config:
         "mean", "how an entity's paths become one vector; -joint reads both entities together"
     )
     aggregator_layers: int = setting(1, "layers of a Transformer aggregator", least=1)
+    init: Literal["none", "pretrained"] = setting(
+        "none", "initial weights: random, or those of the pre-trained model for any graph"
+    )
     relation_vectors: Literal["table", "graph"] = setting(
         "table", "learned per relation, or computed from the graph: then any graph will do"
     )
@@ -98,6 +101,8 @@ class Config:
     schedule: Literal["constant", "cosine"] = setting("constant", "learning-rate schedule")
     gradient_clip: float = setting(1.0, "maximum gradient norm; 0: no clipping", least=0)
     max_epochs: int = setting(100, "maximum number of epochs", least=1)
+    epoch_triples: int = setting(0, "triples per epoch, drawn at random; 0: all", least=0)
+    minutes: float = setting(0.0, "no epoch begins after this many minutes; 0: no limit", least=0)
     patience: int = setting(10, "validations without improvement before early stopping", least=1)
     min_delta: float = setting(0.0, "smallest gain in validation score that counts", least=0)
     valid_negatives: int = setting(99, "validation negatives per side; 0: all entities", least=0)
@@ -263,6 +268,8 @@ def _check_combinations(config: Config) -> None:
         raise ConfigError(f"dim must be a multiple of heads; got {config.dim} and {config.heads}.")
     if config.dim % 2:
         raise ConfigError(f"dim must be even; got {config.dim}.")
+    if config.relation_vectors == "graph" and config.devices > 1:
+        raise ConfigError("relation_vectors=graph trains on one device: set devices=1.")
     if config.path_source == "mined" and config.hold_out_batch:
         raise ConfigError(
             "hold_out_batch needs path_source=fresh: mined paths are fixed before training. "

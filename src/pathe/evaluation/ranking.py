@@ -46,7 +46,11 @@ def evaluate(
     kg = prepared.kg
     if n_negatives >= kg.n_entities:  # there are fewer entities: rank all
         n_negatives, protocol = 0, "full"
-    triples_M3 = prepared.triples(split, test_set)
+    triples_M3, n_dropped = prepared.triples(split, test_set), 0
+    if artifact.relations is None:  # it knows relations by their training triples
+        seen_R = torch.bincount(prepared.train_M3[:, 1], minlength=prepared.n_relations) > 0
+        seen_M = seen_R[triples_M3[:, 1]]
+        triples_M3, n_dropped = triples_M3[seen_M], int((~seen_M).sum())
     if not len(triples_M3):
         which = {"seen": " with both entities in train", "unseen": " with an entity not in train"}
         raise DataError(
@@ -68,6 +72,7 @@ def evaluate(
         "test_set": test_set,
         "protocol": protocol,
         "n_triples": len(triples_M3),
+        "unknown_relations_dropped": n_dropped,
         "n_candidates": kg.n_relations if task == "relation" else n_negatives or kg.n_entities,
         "n_paths": scorer.n_paths,
         "evaluation_seed": scorer.seed,

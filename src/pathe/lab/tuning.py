@@ -26,9 +26,10 @@ from pathe.lab.experiments import experiment_names, read_record
 from pathe.model.builder import build_model
 from pathe.reports.plots import plot_search
 from pathe.training.callbacks import quiet, tf32
-from pathe.training.learner import MONITOR, PathELearner, validation_title
+from pathe.training.learner import MONITOR, validation_title
 from pathe.training.memory import check_fits
 from pathe.training.run import trainer_options
+from pathe.training.vector_learner import PathELearner
 
 if TYPE_CHECKING:
     import optuna

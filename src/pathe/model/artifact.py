@@ -28,6 +28,7 @@ from pathe.model.pathe import PathE, count_parameters
 FORMAT = 2  # version of the folder's format
 WEIGHTS, CONFIG, RELATIONS, CARD = "model.safetensors", "config.json", "relations.json", "README.md"
 FILES = (WEIGHTS, CONFIG, RELATIONS, CARD)
+SHIPPED = Path(__file__).with_name("shipped")  # the pre-trained model of the package
 
 
 @dataclass(frozen=True)
@@ -114,9 +115,13 @@ def model_folder(folder: str | Path) -> Path:
     return folder
 
 
-def load_model(folder: str | Path) -> Artifact:
-    """Loads a model folder, or that of a run, and checks its digests and contents."""
-    folder = model_folder(folder)
+def load_model(folder: str | Path | None = None) -> Artifact:
+    """Loads a model folder, or that of a run, and checks its digests and contents.
+
+    Without a folder, loads the pre-trained model that comes with the package: it works on any
+    graph.
+    """
+    folder = SHIPPED if folder is None else model_folder(folder)
     about = _read_about(folder / CONFIG)
     digests = about["sha256"]
     names = _read_json(folder / RELATIONS, digests[RELATIONS])

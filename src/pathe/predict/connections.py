@@ -21,8 +21,8 @@ Partial = tuple[float, float, tuple[int, ...]]  # sum of |contributions|, their 
 class Connection:
     """A path from a query's entity to an answer.
 
-    `kinds` are its relations (r, or r + R if followed backwards); `worth` is what its edges
-    contribute to the score, to first order.
+    `kinds` are its relations (r, or r + R if followed backwards); `worth` is what an edge of it
+    contributes to the score on average, to first order.
     """
 
     steps: tuple[Ids, ...]  # triples of the graph, from the query's entity on
@@ -34,8 +34,9 @@ class Connection:
 def connections(score: BridgeScore, k: int) -> list[Connection]:
     """Returns up to k paths to the answer with the largest contributions, largest first.
 
-    An edge's contribution is its message times the gradient of the score; a path's is the sum over
-    its edges. A beam search finds the best paths hop by hop among each hop's best edges.
+    An edge's contribution is its message times the gradient of the score; a path's is the mean over
+    its edges, as each of them carries the whole path. A beam search finds the best paths hop by hop
+    among each hop's best edges.
     """
     run = score.whole
     if not run.score.requires_grad:
@@ -52,7 +53,8 @@ def connections(score: BridgeScore, k: int) -> list[Connection]:
         best = _extend(score, best, slots.tolist(), worth_M[slots].tolist())
     found: dict[tuple[int, ...], float] = {}
     for _, worth, path in best.get(score.target, []):
-        found.setdefault(path, worth)  # a path may appear at several hops
+        if path:  # an entity is its own answer without any
+            found.setdefault(path, worth / len(path))  # a path may appear at several hops
     return [_connection(score.edges, path, worth) for path, worth in islice(found.items(), k)]
 
 
@@ -84,7 +86,15 @@ def _extend(
             if target not in visited:
                 extended = (size + abs(worth), before + worth, (*path, slot))
                 longer.setdefault(target, []).append(extended)
-    return {entity: sorted(paths, key=lambda p: -p[0])[:BEAM] for entity, paths in longer.items()}
+    return {
+        entity: sorted(paths, key=_mean, reverse=True)[:BEAM] for entity, paths in longer.items()
+    }
+
+
+def _mean(partial: Partial) -> float:
+    """Returns the mean |contribution| of a path's edges."""
+    size, _, path = partial
+    return size / max(len(path), 1)
 
 
 def _connection(edges: Edges, slots: tuple[int, ...], worth: float) -> Connection:

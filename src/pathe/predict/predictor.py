@@ -54,16 +54,20 @@ AT_ONCE = 1024  # queries per chunk,
 ANSWERS = 1 << 17  # and answers per chunk
 
 
+Source = KnowledgeGraph | str | Path
+
+
 class Predictor:
     """Answers queries with a model on a graph; both may be given as objects or as paths.
 
-    Entities are encoded from the graph's train split; triples of all splits count as known.
+    `Predictor(kg)` uses the pre-trained model that comes with the package. What the model knows of
+    the graph is its train split; triples of all splits count as known.
     """
 
     def __init__(
         self,
-        model: Artifact | str | Path,
-        kg: KnowledgeGraph | str | Path,
+        model: Artifact | Source,
+        kg: Source | None = None,
         *,
         relation_map: RelationMap | None = None,
         unknown: Unknown = "raise",
@@ -71,8 +75,7 @@ class Predictor:
         seed: int | None = None,
         device: torch.device | str = "cpu",
     ) -> None:
-        model = model if isinstance(model, Artifact) else load_model(model)
-        kg = kg if isinstance(kg, KnowledgeGraph) else KnowledgeGraph.read(kg, every_relation=True)
+        model, kg = _model_and_graph(model, kg)
         if n_paths is not None and n_paths < 1:
             raise ConfigError(f"n_paths must be at least 1; got {n_paths}.")
         device = pick_device(device) if device in ("auto", "gpu") else torch.device(device)
@@ -399,3 +402,20 @@ class Predictor:
                     for i, (name, score, chance, known) in enumerate(cells)
                     if score > float("-inf")
                 ]
+
+
+def _model_and_graph(
+    first: Artifact | Source, second: Source | None
+) -> tuple[Artifact, KnowledgeGraph]:
+    """Returns the model and the graph of `Predictor(model, kg)` or `Predictor(kg)`."""
+    if second is None:
+        if isinstance(first, Artifact):
+            raise ConfigError("Give the graph, too: Predictor(model, kg).")
+        model, kg = load_model(), first
+    elif isinstance(first, KnowledgeGraph):
+        raise ConfigError("The model comes first: Predictor(model, kg), or Predictor(kg) alone.")
+    else:
+        model, kg = (first if isinstance(first, Artifact) else load_model(first)), second
+    if not isinstance(kg, KnowledgeGraph):
+        kg = KnowledgeGraph.read(kg, every_relation=True)
+    return model, kg

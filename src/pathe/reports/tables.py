@@ -181,10 +181,10 @@ def result(found: dict[str, Any]) -> Iterator[RenderableType]:
         among = f"all {n} entities" if found["protocol"] == "full" else f"{n} random entities"
         if found["task"] == "relation":
             among = f"{n} relations"
-        yield (
-            f"  {found['n_triples']:,} triples, ranked among {among}, "
-            f"{found['n_paths']} paths per entity"
-        )
+        paths = f", {found['n_paths']} paths per entity" if found["n_paths"] else ""
+        yield f"  {found['n_triples']:,} triples, ranked among {among}{paths}"
+        if n_dropped := found.get("unknown_relations_dropped"):
+            yield f"  {n_dropped:,} triples left out: their relations have no training triple"
         sides = {"heads": "head", "tails": "tail", "relations": "relation"}
         shown = {"all": found} | {name: found.get(key) for name, key in sides.items()}
         rows = ((name, *(number(row[m.key], m.digits) for m in METRICS))

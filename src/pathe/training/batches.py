@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from pathe.core.config import Config
 from pathe.core.randomness import keyed
 from pathe.model.builder import BATCHES
 
@@ -26,19 +27,23 @@ class Batches:
         rank: int = 0,
         world: int = 1,
         device: torch.device | str = "cpu",
+        *,
+        limit: int = 0,
     ) -> None:
+        """Takes the triples per epoch as `limit`; 0 stands for all."""
+        self.limit = min(limit, n_triples) or n_triples
         self.n_triples, self.batch_size, self.seed = n_triples, batch_size, seed
         self.rank, self.world, self.device = rank, world, device
         self.epoch, self.done = 0, 0
 
     def __len__(self) -> int:
-        return -(-self.n_triples // self.batch_size)
+        return -(-self.limit // self.batch_size)
 
     def __iter__(self) -> Iterator[tuple[Tensor, int, int]]:
         over = self.done >= len(self)
         epoch, first = (self.epoch + 1, 0) if over else (self.epoch, self.done)
         order = keyed(self.seed, BATCHES, epoch, torch.arange(self.n_triples)).argsort()
-        order = order.to(self.device)
+        order = order[: self.limit].to(self.device)
         for place in range(first, len(self)):
             batch = order[place * self.batch_size :][: self.batch_size]
             share = batch[self.rank :: self.world]
@@ -54,6 +59,11 @@ class Batches:
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.epoch, self.done = state["epoch"], state["done"]
+
+
+def n_steps(config: Config, n_triples: int) -> int:
+    """Returns the batches per epoch."""
+    return -(-(min(config.epoch_triples, n_triples) or n_triples) // config.batch_size)
 
 
 def distinct_exactly(ids_N: Tensor) -> tuple[Tensor, Tensor]:

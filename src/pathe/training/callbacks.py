@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import signal
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -93,8 +94,12 @@ class Bar(RichProgressBar):
 class EpochLines(pl.Callback):
     """Prints a line per epoch, for output that can't show a progress bar."""
 
-    def __init__(self, say: Callable[[str], None], validation: str) -> None:
-        self.say, self.validation = say, validation
+    def __init__(self, say: Callable[[str], None], validation: str, minutes: float = 0) -> None:
+        self.say, self.validation, self.minutes = say, validation, minutes
+        self.begin, self.first = 0.0, 0
+
+    def on_train_start(self, trainer: pl.Trainer, learner: Any) -> None:
+        self.begin, self.first = time.perf_counter(), trainer.current_epoch
 
     def on_train_epoch_end(self, trainer: pl.Trainer, learner: Any) -> None:
         line = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
@@ -103,7 +108,16 @@ class EpochLines(pl.Callback):
         if score is not None and _validated(trainer):
             line += f", {self.validation} {float(score):.3f}"
         if trainer.is_global_zero:
-            self.say(line)
+            self.say(line + self._left(trainer, learner.seconds))
+
+    def _left(self, trainer: pl.Trainer, spent: float) -> str:
+        """Returns how much longer training takes at most, if it is over a minute."""
+        done = trainer.current_epoch + 1
+        per_epoch = (time.perf_counter() - self.begin) / (done - self.first)
+        left = per_epoch * ((trainer.max_epochs or done) - done)
+        if self.minutes:
+            left = min(left, max(60 * self.minutes - spent, 0))
+        return f", at most {left / 60:.0f} min left" if left > 60 else ""
 
 
 class Keep(ModelCheckpoint):

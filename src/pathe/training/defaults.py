@@ -18,6 +18,7 @@ from pathe.core.hardware import pick_device
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.graph.analysis import linked_pairs, wants_pairs_held_out
 from pathe.graph.prepared import PreparedGraph, prepare
+from pathe.model.artifact import load_model
 from pathe.model.propagation import reach
 from pathe.training.memory import check_fits
 
@@ -30,6 +31,7 @@ LARGE = 200_000
 EPOCHS = ((20_000, 16), (LARGE, 12), (math.inf, 6))
 RELATION_EPOCHS = ((20_000, 16), (LARGE, 4), (math.inf, 3))
 STEPS, MOST_EPOCHS = 500, 100  # least number of steps, most epochs
+EPOCH = 30  # seconds of an epoch of fine-tuning, at most
 SAMPLE, SAMPLED_ROWS = 64, 1 << 24  # queries sampled to estimate what they reach
 # Nanoseconds of training per step, per (query, entity) row and hop, per edge into a row, per path;
 # on a CPU, per core.
@@ -50,6 +52,8 @@ def recommend(
     kg, settings = prepared.kg, current_names(settings or {})
     given = configure(settings=settings)  # raises an error for invalid settings
     pick_device(given.accelerator)
+    if given.init == "pretrained":
+        return _fine_tuning(prepared, settings)
     why = ""
     if settings.get("bridge") != "none":
         reached = _reached(prepared)
@@ -71,6 +75,32 @@ def recommend(
             if config is not None and not _too_long(kg, config, settings, VECTORS):
                 return config, f"vectors{why}"
     return given, "the plain defaults, as nothing else fits in memory or time"
+
+
+def _fine_tuning(prepared: PreparedGraph, settings: Settings) -> tuple[Config, str]:
+    """Returns settings to fine-tune the pre-trained model: short epochs, until validation falls."""
+    kg, n, model = prepared.kg, len(prepared.kg.train), load_model().config
+    keys = "relation_vectors", "bridge", "bridge_dim", "bridge_hops", "relation_layers"
+    recipe = {key: getattr(model, key) for key in keys} | {
+        "batch_size": min(64, _power(n / 32)), "learning_rate": 5e-4, "max_epochs": 20,
+        "patience": 4, "schedule": "cosine",
+    }  # fmt: skip
+    if wants_pairs_held_out(linked_pairs(kg)):
+        recipe["hold_out_pairs"] = True
+    config = configure(settings={**recipe, **settings})
+    if "epoch_triples" not in settings:
+        reached = _reached(prepared)
+        per_triple = _bridge_seconds(kg, config, reached, 1.0) / config.max_epochs / n
+        wanted = max(int(EPOCH / per_triple), 16 * config.batch_size)
+        config = configure(config, {"epoch_triples": 0 if wanted >= n else wanted})
+    triples = min(config.epoch_triples, n) or n
+    share = triples / n
+    seconds = _bridge_seconds(kg, config, _reached(prepared), share)
+    part = "" if share == 1 else f" of {triples:,} triples"
+    return config, (
+        f"the pre-trained model, fine-tuned for up to {config.max_epochs} epochs{part}, at most "
+        f"about {_time(seconds)} (--set init=none trains a new model)"
+    )
 
 
 def _bridges(kg: KnowledgeGraph, given: Config, reached: Reached) -> Iterator[Settings]:

@@ -45,9 +45,7 @@ class MixSettings:
     n_subgraphs: int = setting(256, "subgraphs in the mix", least=1)
     least_entities: int = setting(300, "entities of the smallest subgraph", least=2)
     most_entities: int = setting(5000, "entities of the largest subgraph", least=2)
-    thin_share: float = setting(
-        0.7, "share of subgraphs that lose edges for good", least=0, most=1
-    )
+    thin_share: float = setting(0.7, "share of subgraphs that lose edges for good", least=0, most=1)
     vary_share: float = setting(
         0.5, "share of subgraphs with relations flipped, split, merged and copied", least=0, most=1
     )
@@ -160,7 +158,7 @@ class Mix:
         if drops < settings.drop_share:  # not the largest numbers, which are the batch
             held_out_M = held_out_M | (random_M < 1 - _kept(graph.degree, share))
         seen = view(graph.index, edges.keep(HeldOut(mask_M=held_out_M)))
-        make = _relation_step if of_relation else _link_step
+        make = relation_step if of_relation else link_step
         return graph, make(graph, seen, graph.triples_M3[ids_B])
 
     def batch_size(self, graph: MixGraph) -> int:
@@ -196,7 +194,7 @@ def _indexed(name: str, number: int, graph: Graph) -> MixGraph:
     return MixGraph(name, number, edges, arrivals(edges), triples_M3, pairs, known)
 
 
-def _link_step(graph: MixGraph, seen: GraphView, triples_B3: Tensor) -> MixStep:
+def link_step(graph: MixGraph, seen: GraphView, triples_B3: Tensor) -> MixStep:
     """Returns the inputs of a step that predicts tails and heads."""
     heads_B, relations_B, tails_B = triples_B3.unbind(1)
     open_NE = triples_B3.new_ones(2 * len(triples_B3), graph.edges.n_entities, dtype=torch.bool)
@@ -208,7 +206,7 @@ def _link_step(graph: MixGraph, seen: GraphView, triples_B3: Tensor) -> MixStep:
     return MixStep("entity", seen, sources_N, kinds_N, targets_N, open_NE)
 
 
-def _relation_step(graph: MixGraph, seen: GraphView, triples_B3: Tensor) -> MixStep:
+def relation_step(graph: MixGraph, seen: GraphView, triples_B3: Tensor) -> MixStep:
     """Returns the inputs of a step that predicts relations."""
     heads_B, relations_B, tails_B = triples_B3.unbind(1)
     open_BR = triples_B3.new_ones(len(triples_B3), graph.edges.n_relations, dtype=torch.bool)

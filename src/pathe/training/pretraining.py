@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 import torch
+import torch.utils.deterministic
 from torch import Tensor
 
 from pathe.core.config import Config, setting
@@ -30,7 +31,8 @@ from pathe.training.mix import Mix, MixGraph, MixSettings, MixStep
 
 LAST_RATE = 0.02  # learning rate at the end, relative to the highest
 READ_EVERY = 16  # steps on a GPU between two looks at the losses: each one synchronises
-Mark, Made = TypeVar("Mark"), TypeVar("Made")
+Mark = TypeVar("Mark")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ class Pretrainer:
         """
         read_every = READ_EVERY if self.mix.device.type == "cuda" else 1
         steps = steps_ahead(self.mix, self.stepper, self.step, last)
-        with tf32(), closing(steps):
+        with tf32(), repeatable(self.mix.device), closing(steps):
             for graph, inputs in steps:
                 self._update(graph, inputs)
                 if self.step % read_every == 0 or self.step == last:
@@ -228,6 +230,21 @@ class Stepper:
         if not capacity.fits(reached.sizes):
             capacity.grow(reached.sizes)
         return replace(step, reached=reached.padded(capacity.sizes))
+
+
+@contextmanager
+def repeatable(device: torch.device) -> Iterator[None]:
+    """Makes steps on a CPU repeatable bit for bit: else, threads add up gradients in any order."""
+    options: Any = torch.utils.deterministic
+    before, fill = torch.are_deterministic_algorithms_enabled(), options.fill_uninitialized_memory
+    if device.type == "cpu":
+        torch.use_deterministic_algorithms(True)
+        options.fill_uninitialized_memory = False  # it takes time
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+        options.fill_uninitialized_memory = fill
 
 
 def steps_ahead(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import pickle
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import yaml
-from lightning.pytorch.callbacks import EarlyStopping
+from lightning.pytorch.callbacks import EarlyStopping, Timer
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 from pathe.core.config import Config, configure, current_names
@@ -32,10 +34,12 @@ from pathe.evaluation.metrics import HEADLINE
 from pathe.evaluation.ranking import evaluate
 from pathe.graph.analysis import linked_pairs, wants_pairs_held_out
 from pathe.graph.prepared import PreparedGraph, prepare
-from pathe.model.artifact import Artifact, save_model, write_card
-from pathe.model.builder import build_model, paper_count
+from pathe.model.artifact import Artifact, load_model, save_model, write_card
+from pathe.model.builder import build_foundation, build_model, paper_count
+from pathe.model.foundation import FoundationModel
 from pathe.model.pathe import count_parameters
 from pathe.reports.plots import plot_run
+from pathe.training.batches import n_steps
 from pathe.training.callbacks import (
     Bar,
     EpochLines,
@@ -46,8 +50,10 @@ from pathe.training.callbacks import (
     quiet,
     tf32,
 )
-from pathe.training.learner import MONITOR, PathELearner, validation_title
+from pathe.training.graph_learner import GraphLearner
+from pathe.training.learner import MONITOR, Learner, validation_title
 from pathe.training.memory import check_fits
+from pathe.training.vector_learner import PathELearner
 
 CHECKPOINTS, MODEL, RESULT, METRICS = "checkpoints", "model", "result.json", "metrics.jsonl"
 SETTINGS, REPORT = "config.yaml", "report.png"
@@ -74,7 +80,7 @@ class Run:
 class Fitted:
     """The outcome of training: the learner with the best weights, epochs, score, time, memory."""
 
-    learner: PathELearner
+    learner: Learner
     epochs: int
     best_score: float | None
     seconds: float
@@ -162,7 +168,7 @@ def _give_hints(run: Run, prepared: PreparedGraph) -> None:
             "no validation triples with known entities: no early stopping, training runs all "
             f"{config.max_epochs} epochs and keeps the last model (--split makes a validation set)"
         )
-    steps = -(-n_triples // config.batch_size)
+    steps = n_steps(config, n_triples)
     if steps < FEW_STEPS and config.batch_size > SMALL_BATCH:
         run.say(
             f"only {steps} step{'s' * (steps > 1)} per epoch: try a smaller batch, e.g. "
@@ -173,6 +179,23 @@ def _give_hints(run: Run, prepared: PreparedGraph) -> None:
         run.say("hold_out_pairs=true should suit this graph better (see pathe analyze)")
 
 
+def build_learner(config: Config, prepared: PreparedGraph) -> Learner:
+    """Builds the learner of a new model, or of the pre-trained one."""
+    if config.init == "pretrained":
+        start = load_model()
+        assert isinstance(start.model, FoundationModel)
+        for key in ("relation_vectors", "bridge_dim", "bridge_hops", "relation_layers"):
+            if getattr(config, key) != (its := getattr(start.config, key)):
+                raise ConfigError(
+                    f"init=pretrained needs {key}={its}, as the pre-trained model has it; got "
+                    f"{getattr(config, key)}."
+                )
+        return GraphLearner(copy.deepcopy(start.model), config, prepared)
+    if config.relation_vectors == "graph":
+        return GraphLearner(build_foundation(config), config, prepared)
+    return PathELearner(build_model(config, prepared.n_relations), config, prepared)
+
+
 def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
     """Trains and loads the best weights; returns None in a worker process."""
     config, validates = run.config, len(prepared.triples("valid", "seen")) > 0
@@ -180,7 +203,7 @@ def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
         run.say(f"training is complete after {run.ended} epochs; evaluating again")
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    learner = PathELearner(build_model(config, prepared.n_relations), config, prepared)
+    learner = build_learner(config, prepared)
     stop_key = StopKey(run.folder / CHECKPOINTS / "last.ckpt", config.accumulate_batches)
     with quiet(), stop_key.listening(), _leading(run.folder), tf32():
         trainer = _trainer(run, validates, stop_key)
@@ -200,16 +223,29 @@ def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
     kept = torch.load(best, map_location="cpu", weights_only=True)
     learner.load_state_dict(kept["state_dict"])
     best_score = getattr(trainer.checkpoint_callback, "best_model_score", None)
-    if (score := None if best_score is None else float(best_score)) is not None:
-        epochs = f"epoch {kept['epoch'] + 1} of {trainer.current_epoch}"
-        run.say(f"kept the model of {epochs}: the best {validation_title(config)}, {score:.3f}")
+    score = None if best_score is None else float(best_score)
+    if score is not None:
+        epochs, title = (
+            f"epoch {kept['epoch'] + 1} of {trainer.current_epoch}",
+            validation_title(config),
+        )
+        before = kept.get("start_score")
+        if before is not None and before >= score:
+            learner, score = build_learner(config, learner.prepared), before
+            run.say(
+                f"kept the pre-trained model as it is: no epoch had a better {title}, {before:.3f}"
+            )
+        else:
+            than = "" if before is None else f" ({before:.3f} before training)"
+            run.say(f"kept the model of {epochs}: the best {title}, {score:.3f}{than}")
     return Fitted(learner, trainer.current_epoch, score, seconds, peak, device)
 
 
 def _export(run: Run, fitted: Fitted, prepared: PreparedGraph) -> tuple[Artifact, dict[str, Any]]:
     """Saves the model with its calibrated temperatures."""
     model = fitted.learner.model.cpu().eval()
-    artifact = Artifact(model, run.config, prepared.kg.relations)
+    any_graph = run.config.relation_vectors == "graph"
+    artifact = Artifact(model, run.config, None if any_graph else prepared.kg.relations)
     temperatures, calibration = calibrate(artifact, prepared, device=fitted.device)
     artifact = replace(artifact, temperatures=temperatures)
     save_model(run.folder / MODEL, artifact, _facts(run, prepared))
@@ -316,7 +352,7 @@ def _leading(folder: Path) -> Iterator[None]:
 def differences(stored: dict[str, Any], wanted: dict[str, Any]) -> str:
     """Describes settings that differ, except for hardware settings and max_epochs."""
     stored = Config().as_dict() | current_names(stored)  # settings added later had their default
-    free = ("max_epochs", "accelerator", "devices", "precision", "cuda_graphs")
+    free = ("max_epochs", "minutes", "accelerator", "devices", "precision", "cuda_graphs")
     changed = [k for k, v in wanted.items() if stored.get(k) != v and k not in free]
     return ", ".join(f"{k} was {stored.get(k)!r}, now {wanted[k]!r}" for k in changed)
 
@@ -373,7 +409,7 @@ def _trainer(run: Run, validates: bool, stop_key: StopKey) -> pl.Trainer:
     if shows_bar:
         callbacks.append(Bar(10 if options["accelerator"] == "cpu" else 20))
     elif run.shows_progress:
-        callbacks.append(EpochLines(run.say, validation_title(config)))
+        callbacks.append(EpochLines(run.say, validation_title(config), config.minutes))
 
     def keep(name: str, **more: Any) -> Keep:
         return Keep(folder / CHECKPOINTS, name, enable_version_counter=False, **more)
@@ -382,6 +418,8 @@ def _trainer(run: Run, validates: bool, stop_key: StopKey) -> pl.Trainer:
         callbacks.append(EarlyStopping(MONITOR, config.min_delta, config.patience, mode="max"))
         callbacks.append(keep("best", monitor=MONITOR, mode="max"))
     callbacks.append(keep("last", save_on_train_epoch_end=True))
+    if config.minutes:
+        callbacks.append(Timer(timedelta(minutes=config.minutes), interval="epoch", verbose=False))
     loggers: list[Logger] = [CSVLogger(folder, "logs")]
     with suppress(ModuleNotFoundError):  # tensorboard is optional
         loggers.append(TensorBoardLogger(folder, "tensorboard"))

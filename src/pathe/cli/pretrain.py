@@ -1,0 +1,133 @@
+"""The command that pre-trains a model for any graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import RenderableType
+from rich.table import Column, Table
+from rich.text import Text
+
+from pathe.cli.options import DATA_HELP, Files, Json, grouped, option, read_settings
+from pathe.cli.output import err, print_result, tell
+from pathe.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathe.training.pretraining import Pretraining
+    from pathe.training.pretraining_run import Reports, Status
+
+Graphs = Annotated[list[str], typer.Argument(metavar="GRAPH", help=DATA_HELP)]
+
+
+@dataclass(frozen=True)
+class PretrainOptions:
+    """What to pre-train, where and for how long."""
+
+    valid: list[str] | None = option(
+        None, "A further graph to validate on only; repeatable.", "--valid", metavar="GRAPH"
+    )
+    steps: int | None = option(None, "Steps of the whole run. Default: 20,000.", min=1)
+    minutes: float | None = option(None, "Stop after this time; --resume goes on.")
+    set_: list[str] | None = option(
+        None,
+        "Change a setting, e.g. [cyan]dim=32[/]; repeatable. A name that doesn't exist lists all.",
+        "--set",
+        metavar="KEY=VALUE",
+    )
+    out_: Path = option(Path("runs/pretrain"), "The run's folder.", "--out", metavar="RUN")
+    resume: bool = option(False, "Continue the run in --out where it stopped.", "--resume")
+    device: str = option(
+        "auto", "[cyan]auto[/] (a GPU if there is one), [cyan]cpu[/] or [cyan]gpu[/]."
+    )
+
+    def settings(self) -> Pretraining:
+        """Returns the settings, checked; those of the run if one is resumed."""
+        changed = read_settings(self.set_) | ({"steps": self.steps} if self.steps else {})
+        if self.minutes is not None and not 0 < self.minutes < math.inf:
+            raise ConfigError(f"--minutes must be above 0; got {self.minutes:g}.")
+        from pathe.core.settings import change
+        from pathe.training.pretraining import Pretraining
+        from pathe.training.pretraining_run import check_free, resumed_settings
+
+        if not self.resume:
+            check_free(self.out_)
+        base = resumed_settings(self.out_) if self.resume else Pretraining()
+        return change(base, changed, "--set")
+
+
+@grouped
+def pretrain(graphs: Graphs, files: Files, options: PretrainOptions, as_json: Json = False) -> None:
+    """Pre-train a model that works on any graph, on a mix of graphs.
+
+    It learns no names of entities or relations. Each step draws a graph, or a part of one, and
+    predicts some of its triples from the others. The graphs' valid splits are ranked every 1,000
+    steps. The run's folder holds [cyan]metrics.jsonl[/], a checkpoint, the model and
+    [cyan]result.json[/]. Ctrl-C saves the run; the same command with [cyan]--resume[/] continues
+    it exactly where it stopped.
+
+    Example: [cyan]pathe pretrain fb15k237 wn18rr codexmedium --minutes 10[/]
+    """
+    with err.status("starting ..."):
+        from pathe.core.hardware import pick_device
+        from pathe.training import pretraining_run as runs
+
+        settings, device = options.settings(), pick_device(options.device)
+    place = runs.Place(options.out_, options.resume, options.minutes, device)
+    trained = [files.read(data, every_relation=True) for data in graphs]
+    valid = [files.read(data, every_relation=True) for data in options.valid or ()]
+    tell(f"run folder: {options.out_}")
+    with _reports() as reports:
+        result = runs.pretrain(trained, settings, place, valid=valid, reports=reports)
+    print_result(result, _tables(result), as_json)
+
+
+@contextmanager
+def _reports() -> Iterator[Reports]:
+    """Yields reports on stderr: lines, and a progress bar if it is a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from pathe.training.pretraining_run import Reports, duration
+
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+        TextColumn("{task.fields[figures]}"),
+    )  # fmt: skip
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        job = bar.add_task("starting", total=None, figures="")
+
+        def show(status: Status) -> None:
+            figures = []
+            if status.loss is not None:
+                figures.append(f"loss {status.loss:.3f}")
+            if status.steps_per_second:
+                figures.append(f"{status.steps_per_second:.3g} steps/s")
+            if status.seconds_left is not None:
+                figures.append(f"{duration(status.seconds_left)} left")
+            bar.update(
+                job,
+                description=status.doing,
+                completed=status.step,
+                total=status.steps,
+                figures="  ".join(figures),
+            )
+
+        yield Reports(tell, show)
+
+
+def _tables(result: dict[str, Any]) -> Iterator[RenderableType]:
+    """Yields the last validation, and where the model is."""
+    metrics, steps = result["metrics"], result["settings"]["steps"]
+    if found := metrics.get("graphs"):
+        numbers = [Column(title, justify="right") for title in ("MRR", "Hits@10")]
+        table = Table("valid", *numbers, box=None)
+        for name, row in (found | {"mean": metrics}).items():
+            table.add_row(Text(name), f"{row['mrr']:.3f}", f"{row['hits_at_10']:.3f}")
+        yield table
+    words = f"step {result['step']:,} of {steps:,}, {result['parameters']:,} parameters"
+    yield Text(f"{words}: {result['model']}")

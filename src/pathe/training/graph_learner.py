@@ -1,0 +1,100 @@
+"""Fine-tuning of a model for any graph on one graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pathe.core.config import Config
+from pathe.core.randomness import keyed
+from pathe.evaluation.ranking import evaluate_links, evaluate_relations
+from pathe.graph.held_out import HeldOut
+from pathe.graph.prepared import PreparedGraph
+from pathe.model.builder import VALIDATION, derived_seed
+from pathe.model.foundation import FoundationModel, view
+from pathe.model.scorer import GraphScorer
+from pathe.training.learner import Learner
+from pathe.training.mix import PAIRS, MixGraph, link_step, relation_step
+from pathe.training.pretraining import Stepper
+
+VALID_TRIPLES = 2000  # validated on at most
+
+
+class GraphLearner(Learner):
+    """Trains a model whose relation vectors are computed from the graph.
+
+    A batch's edges are held out, also from the relation graph and from contexts.
+    """
+
+    model: FoundationModel
+
+    def __init__(self, model: FoundationModel, config: Config, prepared: PreparedGraph) -> None:
+        super().__init__(config, prepared)
+        self.model, self.stepper = model, Stepper(model)
+        self.start_score: float | None = None  # of validation, before training
+
+    def on_train_start(self) -> None:
+        """Validates the pre-trained model as it is, for comparison."""
+        if self.config.init == "pretrained" and self.start_score is None and len(self.valid_M3):
+            self.model.eval()
+            found = self.validate()
+            self.start_score = sum(metrics["mrr"] for metrics in found.values()) / len(found)
+            self.model.train()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["start_score"] = self.start_score
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        super().on_load_checkpoint(checkpoint)
+        self.start_score = checkpoint["start_score"]
+
+    def setup(self, stage: str) -> None:
+        super().setup(stage)
+        prepared = self.prepared
+        self.graph = MixGraph(
+            prepared.kg.name, 0, prepared.edges, prepared.arrivals, prepared.train_M3,
+            prepared.pairs, prepared.known("train"),
+        )  # fmt: skip
+        order_M = keyed(0, torch.arange(len(self.valid_M3), device=self.device)).argsort()
+        self.valid_M3 = self.valid_M3[order_M[:VALID_TRIPLES].sort().values]
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(
+            self.model.parameters(), lr=self.config.learning_rate, weight_decay=1e-4
+        )
+
+    def loss(self, ids_B: Tensor, seed: Tensor) -> Tensor:
+        config, total = self.config, torch.zeros((), device=self.device)
+        if config.task != "relation":
+            weight = config.link_weight if config.task == "multi" else 1.0
+            total = total + weight * self._task_loss(ids_B, "entity")
+        if config.task != "link":
+            weight = 1 - config.link_weight if config.task == "multi" else 1.0
+            some_B = ids_B[: max(len(ids_B) // PAIRS, 1)]  # each pair has many queries
+            total = total + weight * self._task_loss(some_B, "relation")
+        return total
+
+    def _task_loss(self, ids_B: Tensor, part: str) -> Tensor:
+        held_out = HeldOut(ids_B)
+        if self.config.hold_out_pairs:
+            held_out = HeldOut(mask_M=self.graph.pairs.flag_same(ids_B))
+        seen = view(self.graph.index, self.graph.edges.keep(held_out))
+        make = link_step if part == "entity" else relation_step
+        step = make(self.graph, seen, self.train_M3[ids_B])
+        if self.device.type == "cuda":
+            step = self.stepper.with_rows(self.graph, step)
+        return self.stepper.loss(self.graph, step)
+
+    def validate(self) -> dict[str, dict[str, Any]]:
+        config, found = self.config, {}
+        known = self.prepared.known("train", "valid")
+        seed = derived_seed(config.seed, VALIDATION)
+        scorer = GraphScorer(self.model, self.prepared, seed)
+        if config.task != "relation":
+            found["valid_link"] = evaluate_links(scorer, self.valid_M3, known)
+        if config.task != "link":
+            found["valid_relation"] = evaluate_relations(scorer, self.valid_M3, known)
+        return found
