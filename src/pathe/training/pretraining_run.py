@@ -262,12 +262,11 @@ class PretrainingRun:
         pretrainer, every, steps = self.pretrainer, self.settings.valid_every, self.settings.steps
         with self.stop_key.listening():
             while True:
-                step, ended = (
-                    pretrainer.step,
-                    self.is_over or pretrainer.step == self.settings.steps,
-                )
+                step = pretrainer.step
+                ended = self.is_over or step == steps
                 if step > self.validated and (ended or step % every == 0):
                     self.save()
+                    self.export()  # before a validation that may take long
                     self.validate()
                 if ended:
                     return
@@ -284,7 +283,8 @@ class PretrainingRun:
         self.progress(self._status("training"))
         if now - self.saved > SAVE_EVERY:
             self.save()
-        self.is_over = minutes is not None and now - self.begin > 60 * minutes
+        spent = now - self.begin + self.valid_seconds  # one more validation
+        self.is_over = minutes is not None and spent > 60 * minutes
         return not (self.is_over or self.stop_key.pressed)
 
     def _status(self, doing: str) -> Status:
@@ -363,7 +363,7 @@ class PretrainingRun:
                 aside.write_text("".join(kept), encoding="utf-8")
 
     def export(self) -> None:
-        """Writes the model folder."""
+        """Writes the model folder; its card has metrics if this step is validated."""
         model, graphs = self.pretrainer.model, self.about["graphs"]
         settings = self.about["settings"]
         mix = {f.name: settings[f.name] for f in fields(MixSettings) if f.name != "seed"}
@@ -375,8 +375,10 @@ class PretrainingRun:
             "seed": self.settings.seed,
             "mix": ", ".join(f"{key}={value}" for key, value in mix.items()),
         }
-        if self.valid:
-            facts |= {"split": "valid", "protocol": f"full, {self.settings.valid_triples} triples"}
+        if self.valid and self.record.get("step") == self.pretrainer.step:
+            sample = f"at most {self.settings.valid_triples} valid triples per graph, mean of "
+            sample += ", ".join(graph.name for graph in self.valid)
+            facts |= {"validation": sample, "protocol": "full"}
             facts |= {key: round(self.record[key], 4) for key in VALID_METRICS}
         artifact = Artifact(model, self.settings.config, relations=None)
         save_model(self.folder / MODEL, artifact, facts)

@@ -1,142 +1,25 @@
-"""Numba kernels of `model.states`: each row stays in the cache until it is done.
-
-Sums over rows have a fixed number of parts, so results don't depend on the number of threads.
-"""
+"""CPU versions of `model.states`: matrix products of blocks of rows that stay in the cache."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
-from numba import njit, prange
 from torch import Tensor
 
-from pathe.kernels.cpu.rows import arrays
-
-PARTS = 16  # parts of the rows, or of a query's entities
-ROWS = 8192  # rows per matrix product
-_FAST = {"contract", "reassoc", "nsz", "arcp"}
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _add(out: Any, row: Any, times: Any) -> None:
-    for i in range(out.shape[0]):
-        out[i] += times * row[i]
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _size(a: Any) -> Any:
-    total = a.dtype.type(0.0)
-    for i in range(a.shape[0]):
-        total += a[i] * a[i]
-    return math.sqrt(total / a.shape[0] + 1e-12)
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _linear(x: Any, a: Any, share: Any, take: Any, out: Any) -> None:
-    """Computes a row's update before the relu; take is transposed: (2 D, D)."""
-    size = a.shape[0]
-    out[:] = 0.0
-    for d in range(x.shape[0]):
-        if x[d] != 0.0:
-            _add(out, take[d], x[d])
-    for d in range(size):
-        if a[d] != 0.0:
-            _add(out, take[size + d], a[d] * share)
-
-
-@njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
-def _update_backward(
-    x: Any, arrived: Any, take: Any, grad: Any, back: Any, grad_x: Any, grad_a: Any, sums: Any
-) -> None:
-    """Fills the gradients; take is transposed, (2 D, D), and back is not, (D, 2 D)."""
-    n, size = arrived.shape
-    for p in prange(PARTS):
-        linear, grad_in = np.empty(size, x.dtype), np.empty(2 * size, x.dtype)
-        for i in range(n * p // PARTS, n * (p + 1) // PARTS):
-            before, a = x[i] if i < len(x) else x[0, :0], arrived[i]
-            root = _size(a)
-            share = x.dtype.type(math.log1p(root) / root)
-            _linear(before, a, share, take, linear)
-            grad_in[:] = 0.0
-            for o in range(size):
-                if linear[o] > 0.0 and grad[i, o] != 0.0:
-                    _add(grad_in, back[o], grad[i, o])
-                    _add(sums[p, o, : len(before)], before, grad[i, o])
-                    _add(sums[p, o, size:], a, grad[i, o] * share)
-            dot = x.dtype.type(0.0)
-            for d in range(size):
-                dot += grad_in[size + d] * a[d]
-            radial = dot * (1.0 / (1.0 + root) - share) / (root * root * size)
-            for d in range(size):
-                grad_a[i, d] = grad_in[size + d] * share + a[d] * radial
-            for d in range(len(before)):
-                grad_x[i, d] = grad[i, d] + grad_in[d]
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _hidden(x: Any, asked: Any, first: Any, out: Any) -> None:
-    """Computes a row's hidden layer before the relu; first is transposed: (D, H)."""
-    out[:] = asked
-    for d in range(x.shape[0]):
-        if x[d] != 0.0:
-            _add(out, first[d], x[d])
-
-
-@njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
-def _answer_scores(x: Any, asked: Any, first: Any, second: Any, row: Any, out: Any) -> None:
-    n_queries, n = row.shape
-    for p in prange(n_queries * PARTS):
-        b, part = p // PARTS, p % PARTS
-        hidden = np.empty(asked.shape[1], x.dtype)
-        for e in range(n * part // PARTS, n * (part + 1) // PARTS):
-            score = x.dtype.type(0.0)
-            if row[b, e] >= 0:
-                _hidden(x[row[b, e]], asked[b], first, hidden)
-                for h in range(len(hidden)):
-                    score += second[0, h] * (max(hidden[h], 0.0) - max(asked[b, h], 0.0))
-            out[b, e] = score
-
-
-@njit(parallel=True, nogil=True, cache=True, fastmath=_FAST)
-def _answer_scores_backward(
-    x: Any, asked: Any, first: Any, second: Any, row: Any, grad: Any, back: Any, grad_x: Any,
-    sum_asked: Any, sum_first: Any, sum_second: Any,
-) -> None:  # fmt: skip
-    """Fills the gradients; first is transposed, (D, H), and back is not, (H, D)."""
-    n_queries, n = row.shape
-    for p in prange(n_queries):
-        hidden = np.empty(asked.shape[1], x.dtype)
-        for e in range(n):
-            at = row[p, e]
-            if at < 0:
-                continue
-            grad_x[at] = 0.0
-            g = grad[p, e]
-            if g == 0.0:
-                continue
-            _hidden(x[at], asked[p], first, hidden)
-            for h in range(len(hidden)):
-                sum_second[p, h] += g * (max(hidden[h], 0.0) - max(asked[p, h], 0.0))
-                if asked[p, h] > 0.0:
-                    sum_asked[p, h] -= g * second[0, h]
-                if hidden[h] > 0.0:
-                    sum_asked[p, h] += g * second[0, h]
-                    _add(grad_x[at], back[h], g * second[0, h])
-                    _add(sum_first[p, h], x[at], g * second[0, h])
+ROWS = 8192  # per block
 
 
 def update(x_AD: Tensor, arrived_OD: Tensor, take_DK: Tensor) -> Tensor:
-    """Returns the states after a hop, by matrix products of rows that fit the cache."""
-    (n, d), from_x, from_a = arrived_OD.shape, *(part.T for part in take_DK.chunk(2, 1))
-    out_OD = arrived_OD.new_empty(n, d)
-    for first in range(0, n, ROWS):
-        out_ND, a_ND = out_OD[first : first + ROWS], arrived_OD[first : first + ROWS]
-        x_ND = x_AD[first : first + ROWS]  # rows beyond A were zero
-        size_N1 = a_ND.square().mean(-1, keepdim=True).add_(1e-12).sqrt_()
-        torch.mm(a_ND * (size_N1.log1p() / size_N1), from_a, out=out_ND)
+    """Returns the states after a hop."""
+    from_x, from_a = (part.T for part in take_DK.chunk(2, 1))
+    out_OD = arrived_OD.new_empty(arrived_OD.shape)
+    for rows in _blocks(len(arrived_OD)):
+        out_ND, a_ND = out_OD[rows], arrived_OD[rows]
+        x_ND = x_AD[rows]  # rows beyond A were zero
+        _, share_N1 = _size(a_ND)
+        torch.mm(a_ND * share_N1, from_a, out=out_ND)
         out_ND[: len(x_ND)].addmm_(x_ND, from_x)
         out_ND.relu_()[: len(x_ND)].add_(x_ND)
     return out_OD
@@ -145,22 +28,46 @@ def update(x_AD: Tensor, arrived_OD: Tensor, take_DK: Tensor) -> Tensor:
 def update_backward(
     x_AD: Tensor, arrived_OD: Tensor, take_DK: Tensor, grad_OD: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the gradients of states, messages and weights."""
-    found = x_AD.new_empty(x_AD.shape), arrived_OD.new_empty(arrived_OD.shape)
-    sums = x_AD.new_zeros(PARTS, *take_DK.shape)
-    parts = x_AD, arrived_OD, take_DK.T.contiguous(), grad_OD, take_DK, *found, sums
-    _update_backward(*arrays(*parts))
-    return *found, sums.sum(0)
+    """Returns the gradients of states, messages and weights; recomputes the activations."""
+    (n, d), (from_x, from_a) = arrived_OD.shape, take_DK.chunk(2, 1)
+    grad_x, grad_a, sums = (
+        torch.empty_like(x_AD),
+        torch.empty_like(arrived_OD),
+        take_DK.new_zeros(d, 2 * d),
+    )
+    for rows in _blocks(n):
+        a_ND, g_ND, x_ND = arrived_OD[rows], grad_OD[rows], x_AD[rows]
+        m = len(x_ND)
+        size_N1, share_N1 = _size(a_ND)
+        y_ND = a_ND * share_N1
+        linear_ND = y_ND @ from_a.T
+        linear_ND[:m].addmm_(x_ND, from_x.T)
+        open_ND = g_ND * (linear_ND > 0)
+        g_y = open_ND @ from_a
+        radial_N1 = (g_y * a_ND).sum(1, keepdim=True)
+        radial_N1 *= (1 / (1 + size_N1) - share_N1) / (size_N1.square() * d)
+        grad_a[rows] = g_y.mul_(share_N1).addcmul_(a_ND, radial_N1)
+        sums[:, d:].addmm_(open_ND.T, y_ND)
+        if m:
+            grad_x[rows] = torch.addmm(g_ND[:m], open_ND[:m], from_x)
+            sums[:, :d].addmm_(open_ND[:m].T, x_ND)
+    return grad_x, grad_a, sums
 
 
 def answer_scores(
     x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, reached: Any
 ) -> Tensor:
     """Returns (B, E) scores of each entity as an answer, from its state."""
-    out_BE = x_AD.new_empty(reached.row_BE.shape)
-    parts = x_AD, asked_BH, first_HD.T.contiguous(), second_1H, reached.row_BE, out_BE
-    _answer_scores(*arrays(*parts))
-    return out_BE
+    b, n = reached.row_BE.shape
+    out_N = x_AD.new_zeros(b * n + 1)  # the last one is for padding rows
+    before_BH, first_DH = asked_BH.relu(), first_HD.T.contiguous()
+    for rows in _blocks(len(x_AD)):
+        queries_N, places_N = _places(reached, rows)
+        hidden_NH = torch.addmm(asked_BH[queries_N], x_AD[rows], first_DH).relu_()
+        # not after the product, or a zero state would not score exactly zero
+        hidden_NH -= before_BH[queries_N]
+        out_N[places_N] = torch.mv(hidden_NH, second_1H[0])
+    return out_N[:-1].view(b, n)
 
 
 def answer_scores_backward(
@@ -168,9 +75,45 @@ def answer_scores_backward(
     grad_BE: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Returns the gradients of states, of the query's part and of both layers."""
-    b, h = asked_BH.shape
-    grad_x, asked = torch.zeros_like(x_AD), x_AD.new_zeros(b, h)
-    first, second = x_AD.new_zeros(b, *first_HD.shape), x_AD.new_zeros(b, h)
-    parts = x_AD, asked_BH, first_HD.T.contiguous(), second_1H, reached.row_BE, grad_BE, first_HD
-    _answer_scores_backward(*arrays(*parts, grad_x, asked, first, second))
-    return grad_x, asked, first.sum(0), second.sum(0)[None]
+    grad_x, asked, first = (
+        torch.empty_like(x_AD),
+        torch.zeros_like(asked_BH),
+        torch.zeros_like(first_HD),
+    )
+    second_H, given_B = torch.zeros_like(second_1H[0]), asked_BH.new_zeros(len(asked_BH))
+    first_DH, grads_N = (
+        first_HD.T.contiguous(),
+        torch.cat([grad_BE.flatten(), grad_BE.new_zeros(1)]),
+    )
+    for rows in _blocks(len(x_AD)):
+        queries_N, places_N = _places(reached, rows)
+        g_N = grads_N[places_N]
+        hidden_NH = torch.addmm(asked_BH[queries_N], x_AD[rows], first_DH)
+        open_NH = (hidden_NH > 0) * (g_N[:, None] * second_1H)
+        torch.mm(open_NH, first_HD, out=grad_x[rows])
+        first.addmm_(open_NH.T, x_AD[rows])
+        second_H += torch.mv(hidden_NH.relu_().T, g_N)
+        asked.index_add_(0, queries_N, open_NH)
+        given_B.index_add_(0, queries_N, g_N)
+    second_H -= given_B @ asked_BH.relu()
+    asked -= given_B[:, None] * ((asked_BH > 0) * second_1H)
+    return grad_x, asked, first, second_H[None]
+
+
+def _blocks(n: int) -> Iterator[slice]:
+    """Yields slices of at most ROWS rows."""
+    for first in range(0, n, ROWS):
+        yield slice(first, first + ROWS)
+
+
+def _size(a_ND: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the RMS size of each row, and log1p(size) / size."""
+    size_N1 = a_ND.square().mean(-1, keepdim=True).add_(1e-12).sqrt_()
+    return size_N1, size_N1.log1p() / size_N1
+
+
+def _places(reached: Any, rows: slice) -> tuple[Tensor, Tensor]:
+    """Returns the query of each row, and its place in (B, E) scores; the end for padding rows."""
+    queries_N, entities_N = reached.queries_A[rows].long(), reached.entities_A[rows].long()
+    b, n = reached.row_BE.shape
+    return queries_N, torch.where(entities_N >= 0, queries_N * n + entities_N, b * n)
