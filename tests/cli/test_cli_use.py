@@ -109,6 +109,30 @@ def test_json_evidence_holds_bridges_and_scores_without_paths(ask, place):
     assert found["alone"] == pytest.approx(why.alone, abs=1e-4)
 
 
+def test_without_a_model_the_pretrained_one_answers(ask, place):
+    query = ("--data", "graph", "--head", "e0001", "--relation", "r1", "--json")
+    code, shown, told = ask("predict", *query, "--explain", "--device", "cpu")
+    assert code == 0, told
+    expected = Predictor(str(place / "graph")).tails("e0001", "r1")
+    found = json.loads(shown)
+    assert [row["name"] for row in found] == [a.name for a in expected]
+    assert found[0]["bridges"]
+    for command in (
+        ("evaluate",),
+        ("missing", "-k", 3),
+        ("rules", "--facts", 2, "--relation", "r0"),
+    ):
+        code, _, told = ask(*command, "--data", "graph", "--device", "cpu")
+        assert code == 0, told
+    code, _, told = ask("similar", "--data", "graph", "--entity", "e0001")
+    assert code == 2
+    assert "no entity vectors" in told
+    (place / "map.tsv").write_text("r0\tr1\n")
+    code, _, told = ask("predict", *query, "--relation-map", "map.tsv")
+    assert code == 2
+    assert "relations as they are" in told
+
+
 def test_many_queries(ask, place, python):
     rows = [("e0001", "r1", "?"), ("?", "r2", "e0003"), ("e0004", "?", "e0005")] * 2
     (place / "q.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))

@@ -61,6 +61,20 @@ def test_worth_is_what_the_score_loses_to_first_order():
         torch.testing.assert_close(total, (trace.arrived_AD * grad).sum())
 
 
+def test_a_path_is_worth_the_mean_of_its_edges():
+    """Or a longer path would come first for its length alone."""
+    score = bridge_score([(0, 0, 1), (2, 1, 1), (2, 2, 3)], (0, 0, 3))
+    run, edges = score.whole, score.edges
+    arrived = [trace.arrived_AD for trace in run.traces]
+    grads = torch.autograd.grad(run.score, arrived, retain_graph=True)
+    [path] = connections(score, 5)
+    worths = []
+    for trace, grad, kind in zip(run.traces, grads, path.kinds, strict=True):
+        [slot] = (edges.relations_M == kind).nonzero()[:, 0].tolist()
+        worths.append(float(_contributions(edges, run, trace, grad)[slot]))
+    assert path.worth == pytest.approx(sum(worths) / 3, rel=1e-5)
+
+
 def test_paths_do_not_cross_themselves_and_hide_what_is_held_out():
     kg = toy()
     scorer = scorer_of(kg)

@@ -1,0 +1,92 @@
+"""The scorer of models for any graph."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.graphs import DEVICES, knowledge_graph, toy
+from support.models import any_graph_artifact
+
+from pathe.core.types import PARTS
+from pathe.graph.prepared import PreparedGraph
+from pathe.model import relation_encoder, scorer
+from pathe.model.builder import build_scorer
+from pathe.model.foundation import view
+from pathe.model.ranks import rank
+
+
+def scorer_of(kg, device="cpu"):
+    artifact = any_graph_artifact()
+    return build_scorer(artifact.model, artifact.config, PreparedGraph(kg, device))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("side", ["tail", "head"])
+def test_scores_are_those_of_the_model(device, side):
+    kg = toy()
+    found = scorer_of(kg, device)
+    edges, prepared = found.prepared.edges, found.prepared
+    triples = prepared.triples("test")
+    source, shift = (triples[:, 0], 0) if side == "tail" else (triples[:, 2], kg.n_relations)
+    with torch.no_grad():
+        seen = view(prepared.arrivals, edges.keep())
+        expected = found.model.links(edges, seen, source, triples[:, 1] + shift)
+    close = {"atol": 1e-5, "rtol": 1e-4}
+    torch.testing.assert_close(found.scores(triples, side), expected, **close)
+    some = torch.tensor([[3, 1, 4]] * len(triples), device=device)
+    given = found.links(source, triples[:, 1], side, some)
+    torch.testing.assert_close(given, expected[:, [3, 1, 4]], **close)
+
+
+def test_relations_are_scored_as_by_the_model():
+    found = scorer_of(toy())
+    prepared = found.prepared
+    triples = prepared.triples("test")
+    with torch.no_grad():
+        seen = view(prepared.arrivals, prepared.edges.keep())
+        expected = found.model.relations(prepared.edges, seen, triples[:, 0], triples[:, 2])
+    torch.testing.assert_close(found.scores(triples, "relation"), expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_ranks_do_not_depend_on_chunks_or_caches(part, monkeypatch):
+    kg = toy()
+    triples, known = kg.test.long(), PreparedGraph(kg).known()
+    whole = scorer_of(kg).rank(triples, part, known)
+    plain = scorer_of(kg)
+    scores = torch.cat([plain.scores(row[None], part) for row in triples])
+    true = triples[:, PARTS.index(part)]
+    lists, keys = known.answers(triples, part)
+    expected = rank(scores, true, lists.find(keys))
+    assert torch.equal(whole.realistic_B, expected.realistic_B)
+    monkeypatch.setattr(scorer, "STATE_CACHE", 1)  # a query at a time
+    monkeypatch.setattr(relation_encoder, "CACHE", 1)  # the vectors of one kind
+    monkeypatch.setattr(relation_encoder, "AT_ONCE", 1)
+    again = scorer_of(kg).rank(triples, part, known, budget=1)
+    assert torch.equal(whole.realistic_B, again.realistic_B)
+
+
+def test_relation_vectors_are_computed_once(monkeypatch):
+    found = scorer_of(toy())
+    calls = []
+    real = found.model.encoder.forward
+    monkeypatch.setattr(
+        found.model.encoder, "forward", lambda *given: calls.append(len(given[1])) or real(*given)
+    )
+    triples = found.prepared.triples("test")
+    first = found.scores(triples, "tail")
+    assert sum(calls) == len(triples[:, 1].unique())
+    assert torch.equal(found.scores(triples, "tail"), first)
+    assert sum(calls) == len(triples[:, 1].unique())
+    found.warm()
+    assert sum(calls) == 2 * found.prepared.n_relations
+
+
+def test_valid_and_test_triples_change_no_score():
+    kg = toy()
+    alone = knowledge_graph(kg.train.tolist())
+    queries = kg.test.long()
+    for part in PARTS:
+        assert torch.equal(
+            scorer_of(kg).scores(queries, part), scorer_of(alone).scores(queries, part)
+        )

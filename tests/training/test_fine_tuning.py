@@ -1,0 +1,87 @@
+"""Fine-tuning of a model for any graph."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.graphs import toy
+from support.models import ANY
+from support.runs import weights
+
+from pathe.core.config import configure
+from pathe.core.errors import ConfigError
+from pathe.graph.prepared import PreparedGraph
+from pathe.model.artifact import load_model
+from pathe.training import run as runs
+from pathe.training.defaults import recommend
+from pathe.training.run import build_learner, read_metrics
+
+SMALL = ANY | {"batch_size": 40, "max_epochs": 4, "learning_rate": 0.01, "accelerator": "cpu"}
+
+
+def train(folder, resume=False, **settings):
+    config = configure(settings=SMALL | settings)
+    return runs.train(toy(), config, folder, resume=resume, progress_bar=False)
+
+
+@pytest.mark.parametrize("task", ["link", "relation", "multi"])
+def test_training_learns_the_toy_graph(tmp_path, task):
+    result = train(tmp_path, task=task, max_epochs=8)
+    losses = [epoch["loss"] for epoch in read_metrics(tmp_path)]
+    assert losses[-1] < 0.7 * losses[0]
+    assert result["parameters"] == sum(w.numel() for w in weights(tmp_path).values())
+    assert load_model(tmp_path).relations is None
+
+
+def test_a_run_resumes_exactly(tmp_path):
+    train(tmp_path / "whole", max_epochs=3)
+    train(tmp_path / "parts", max_epochs=1)
+    train(tmp_path / "parts", resume=True, max_epochs=3)
+    ours, theirs = weights(tmp_path / "parts"), weights(tmp_path / "whole")
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_epochs_may_have_a_part_of_the_triples(tmp_path):
+    config = configure(settings=SMALL | {"epoch_triples": 90, "batch_size": 40})
+    learner = build_learner(config, PreparedGraph(toy()))
+    learner.setup("fit")
+    learner._trainer = type("T", (), {"world_size": 1, "global_rank": 0})()
+    batches = learner.train_dataloader()
+    epochs = []
+    for _ in range(2):
+        found = list(batches)
+        assert [len(ids) for ids, _, _ in found] == [40, 40, 10]
+        epochs.append(torch.cat([ids for ids, _, _ in found]))
+        assert len(epochs[-1].unique()) == 90
+        batches.finish(found[-1][1], found[-1][2])
+    assert not torch.equal(*epochs)
+
+
+def test_the_pretrained_model_stays_if_training_makes_it_worse(tmp_path, capsys):
+    config, words = recommend(toy(), {"init": "pretrained", "accelerator": "cpu"})
+    assert "the pre-trained model" in words
+    said = []
+    settings = config.as_dict() | {"learning_rate": 1.0, "max_epochs": 1, "schedule": "constant"}
+    runs.train(toy(), configure(settings=settings), tmp_path, progress_bar=False, say=said.append)
+    assert any("kept the pre-trained model as it is" in line for line in said)
+    shipped, kept = load_model().model.state_dict(), weights(tmp_path)
+    assert all(torch.equal(shipped[name], kept[name]) for name in shipped)
+
+
+def test_fine_tuning_starts_from_the_pretrained_weights():
+    config, _ = recommend(toy(), {"init": "pretrained"})
+    learner, shipped = build_learner(config, PreparedGraph(toy())), load_model()
+    for ours, theirs in zip(learner.model.parameters(), shipped.model.parameters(), strict=True):
+        assert torch.equal(ours, theirs)
+    with pytest.raises(ConfigError, match="init=pretrained needs bridge_dim=64"):
+        build_learner(configure(config, {"bridge_dim": 32}), PreparedGraph(toy()))
+
+
+def test_the_time_limit_ends_training_after_an_epoch(tmp_path):
+    result = train(tmp_path, max_epochs=50, minutes=1e-4)
+    assert result["epochs"] == 1
+
+
+def test_settings_that_do_not_go_together():
+    with pytest.raises(ConfigError, match="one device"):
+        configure(settings={"relation_vectors": "graph", "devices": 2})
