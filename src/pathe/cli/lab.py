@@ -56,7 +56,8 @@ def reproduce(
 ) -> None:
     """Run experiments, the paper's and ours, over all seeds; write a JSON file of metrics for each.
 
-    Continues interrupted runs and skips finished ones.
+    Continues interrupted runs and skips finished ones. [cyan]zero-shot[/] evaluates the
+    pre-trained model on every graph in the data folder.
 
     Example: [cyan]pathe reproduce wn18rr-link --data data[/]
     """
@@ -72,6 +73,9 @@ def reproduce(
         from pathe.lab.results_page import check_page
 
         check_page(folders.page)
+    if "zero-shot" in names:
+        _zero_shot(folders, names)
+        return
     chosen = [lab.read_experiment(name, folders.experiments) for name in names]
     runs = folders.runs or Path("runs-tried" if settings else "runs")
     results = folders.results or (None if settings else Path("results"))
@@ -89,6 +93,22 @@ def reproduce(
             tell(f"wrote {lab.ship(experiment, summary, runs, folders.models)}")
     if results is not None:
         folders.write_page(results)
+
+
+def _zero_shot(folders: LabOptions, names: list[str]) -> None:
+    """Evaluates the pre-trained model on all graphs of the data folder."""
+    if len(names) > 1 or folders.set_ or folders.models:
+        raise PatheError("zero-shot runs alone, and without --set and --models.")
+    if folders.data is None:
+        raise PatheError("zero-shot needs the folder that holds the graphs: --data FOLDER.")
+    from pathe.core.hardware import pick_device
+    from pathe.lab.zero_shot import zero_shot
+
+    results = folders.results or Path("results")
+    results.mkdir(parents=True, exist_ok=True)
+    zero_shot(folders.data, results, pick_device("auto"), say=tell)
+    tell(f"wrote {results / 'zero-shot.json'}")
+    folders.write_page(results)
 
 
 def _list_experiments(folder: Path) -> None:

@@ -105,6 +105,12 @@ def calibration_error(scored: list[Scored], temperature: float) -> float:
     return float(gaps.index_add_(0, bin_B, best_B - right_B).abs().sum() / len(best_B))
 
 
+def reliability(scorer: Scorer, split: str, task: str, temperature: float) -> dict[str, float]:
+    """Returns how well probabilities with a given temperature hold on a split."""
+    scored = list(_scored(scorer, split, task))
+    return _judge(scored, temperature) if scored else {}
+
+
 def _judge(scored: list[Scored], temperature: float) -> dict[str, float]:
     return {
         "nll_before": nll(scored, 1.0),

@@ -14,6 +14,7 @@ from pathe.core.config import current_names
 from pathe.core.errors import DataError
 from pathe.core.files import replacing
 from pathe.evaluation.metrics import HEADLINE, TITLES
+from pathe.lab import zero_shot
 from pathe.lab.experiments import Result, judged, validation_of, validation_score
 
 BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
@@ -50,7 +51,8 @@ def write_report(results: Path, page: Path) -> None:
     """
     before, after = check_page(page)
     summaries, properties = read_results(results), _read_folder(results / "properties")
-    text = f"{before}{BEGIN}\n{tables(summaries, properties)}\n{END}{after}"
+    shown = tables(summaries, properties, read_zero_shot(results))
+    text = f"{before}{BEGIN}\n{shown}\n{END}{after}"
     with replacing(page) as aside:
         aside.write_text(text, encoding="utf-8")
     if found := paths_per_triple(summaries):
@@ -100,9 +102,20 @@ def paths_per_triple(summaries: list[Result]) -> dict[int, Result]:
     return dict(sorted(found.items())) if len(found) > 1 else {}
 
 
-def tables(summaries: list[Result], properties: list[dict[str, Any]] | None = None) -> str:
+def read_zero_shot(results: Path) -> dict[str, Any] | None:
+    """Reads the zero-shot figures, if there are any."""
+    path = results / f"{zero_shot.NAME}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def tables(
+    summaries: list[Result],
+    properties: list[dict[str, Any]] | None = None,
+    without_training: dict[str, Any] | None = None,
+) -> str:
     """Returns all tables as Markdown."""
     parts = [
+        *(zero_shot.page(without_training) if without_training else ()),
         *_comparison("link", "Link prediction", summaries),
         *_comparison("relation", "Relation prediction", summaries),
         *_inductive(summaries),

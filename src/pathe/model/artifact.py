@@ -142,6 +142,12 @@ def load_model(folder: str | Path | None = None) -> Artifact:
     return Artifact(model.eval(), config, relations, about["temperatures"])
 
 
+def model_digest(folder: str | Path) -> str:
+    """Returns the digest of a model's weights."""
+    digest: str = _read_about(model_folder(folder) / CONFIG)["sha256"][WEIGHTS]
+    return digest
+
+
 def _are_names(names: list[Any]) -> bool:
     """Whether these are unique, encodable names in a vocabulary's order."""
     try:

@@ -1,0 +1,213 @@
+"""Evaluates the model for any graph, without training, on a list of graphs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from pathe.core.errors import ConfigError, DataError
+from pathe.core.files import write_json
+from pathe.core.hardware import commit, device_name, peak_memory
+from pathe.core.types import SIDES, Progress, Side
+from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.evaluation.calibration import reliability
+from pathe.evaluation.metrics import compute
+from pathe.evaluation.ranking import evaluate_relations
+from pathe.graph.prepared import PreparedGraph
+from pathe.model.artifact import SHIPPED, Artifact, load_model, model_digest
+from pathe.model.pathe import count_parameters
+from pathe.model.ranks import Ranks, join
+from pathe.model.scorer import GraphScorer, memory_budget
+
+NAME = "zero-shot"
+Say = Callable[[str], None]
+Found = dict[str, Any]
+
+
+@cache
+def listed() -> dict[str, Any]:
+    """Reads the list of graphs, with the published figures for each."""
+    text = Path(__file__).with_name("zero_shot.yaml").read_text(encoding="utf-8")
+    return dict(yaml.safe_load(text))
+
+
+def find_graphs(root: Path) -> dict[str, Path]:
+    """Returns the listed graphs under a folder, or else every folder in it that is a graph."""
+    found = {name: root / name for name in listed()["graphs"] if (root / name).is_dir()}
+    if not found:
+        folders = [root, *sorted(path for path in root.rglob("*") if path.is_dir())]
+        found = {str(p.relative_to(root)): p for p in folders if any(p.glob("train.*"))}
+    if not found:
+        raise DataError(f"{root}: no folders with train, valid and test files in it.")
+    return found
+
+
+def zero_shot(
+    root: Path, results: Path, device: torch.device, *, model: Path | None = None,
+    say: Say = lambda text: None,
+) -> Found:  # fmt: skip
+    """Evaluates a model (default: the pre-trained one) on all graphs under `root`.
+
+    Writes results/zero-shot.json after each graph; graphs that are in it already are skipped if
+    data and model are the same.
+    """
+    artifact, path = load_model(model), results / f"{NAME}.json"
+    if artifact.relations is not None:
+        raise ConfigError("Zero-shot evaluation is for models of any graph; this one has a table.")
+    about = {
+        "name": NAME,
+        "command": f"pathe reproduce {NAME} --data FOLDER",
+        "model": model_digest(model or SHIPPED),
+        "parameters": count_parameters(artifact.model),
+        "pretrained_on": listed()["pretrained_on"],
+        "config": artifact.config.as_dict(),
+        "temperatures": dict(artifact.temperatures),
+        "protocol": "all test triples, full filtered ranking, mean rank of ties",
+    }
+    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    same = all(before.get(key) == about[key] for key in ("model", "temperatures"))
+    done: dict[str, Found] = before.get("graphs", {}) if same else {}
+    for name, folder in find_graphs(root).items():
+        kg = KnowledgeGraph.read(folder, every_relation=True)
+        if done.get(name, {}).get("fingerprint") == kg.fingerprint():
+            say(f"{name}: done already")
+            continue
+        done[name] = evaluate_graph(artifact, kg, device)
+        links = done[name]["links"]
+        say(f"{name}: MRR {links['mrr']:.3f}, Hits@10 {links['hits_at_10']:.3f}")
+        write_json(path, about | {"graphs": done})
+    return about | {"graphs": done}
+
+
+def evaluate_graph(artifact: Artifact, kg: KnowledgeGraph, device: torch.device) -> Found:
+    """Returns all figures of a model on one graph."""
+    prepared = PreparedGraph(kg, device)
+    scorer = GraphScorer(artifact.model.to(device), prepared)  # type: ignore[arg-type]
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    begin = time.perf_counter()
+    test = rank_sides(scorer, prepared.triples("test"))
+    seconds = time.perf_counter() - begin
+    found: Found = {
+        "fingerprint": kg.fingerprint(),
+        "commit": commit(),
+        "entities": kg.n_entities,
+        "relations": kg.n_relations,
+        "triples": {split: len(rows) for split, rows in kg.splits.items()},
+        "links": compute(join(list(test.values()))),
+        "seconds": seconds,
+        "device": device_name(device),
+    }
+    valid = rank_sides(scorer, prepared.triples("valid"))
+    together = join([*test.values(), *valid.values()])
+    worst = Ranks(together.pessimistic_B, together.pessimistic_B, together.candidates_B)
+    found["valid_and_test_pessimistic"] = compute(worst)
+    found["unreached"] = unreached(scorer, prepared.triples("test"), test)
+    temperature = artifact.temperatures.get("link", 1.0)
+    found["calibration"] = reliability(scorer, "test", "link", temperature)
+    if artifact.config.task != "link" and kg.n_relations > 1:
+        triples_M3 = prepared.triples("test")
+        found["relation_prediction"] = evaluate_relations(scorer, triples_M3, prepared.known())
+    return found | {"peak_memory_bytes": peak_memory(device)}
+
+
+def rank_sides(
+    scorer: GraphScorer, triples_M3: Tensor, progress: Progress | None = None
+) -> dict[Side, Ranks]:
+    """Returns the filtered ranks of tails and of heads."""
+    known = scorer.prepared.known()
+    return {side: scorer.rank(triples_M3, side, known, progress=progress) for side in SIDES}
+
+
+def unreached(scorer: GraphScorer, triples_M3: Tensor, ranks: Mapping[Side, Ranks]) -> Found:
+    """Returns the metrics of answers that no path reaches, with contexts and without."""
+    head, rows = scorer.model.link_contexts, {}
+    for side in SIDES:
+        sources, targets = (0, 2) if side == "tail" else (2, 0)
+        near_M = is_reached(scorer, triples_M3[:, sources], triples_M3[:, targets])
+        rows[side] = (~near_M).nonzero().squeeze(1)
+    found: Found = compute(join([ranks[side][rows[side]] for side in SIDES]))
+    if found["count"]:
+        weight = head.second.weight.detach().clone()
+        with torch.no_grad():
+            head.second.weight.zero_()
+            known = scorer.prepared.known()
+            alone = [scorer.rank(triples_M3[rows[side]], side, known) for side in SIDES]
+            head.second.weight.copy_(weight)
+        found["without_contexts"] = compute(join(alone))
+    return found
+
+
+def is_reached(scorer: GraphScorer, sources_M: Tensor, targets_M: Tensor) -> Tensor:
+    """Whether a path of the model's length leads from each source to its target."""
+    edges, found = scorer.prepared.edges, []
+    owners_N, neighbours_N = edges.owners_M.long(), edges.neighbours_M.long()
+    chunk = max(memory_budget(sources_M.device) // (16 * len(owners_N) + 1), 1)
+    for sources_B, targets_B in zip(sources_M.split(chunk), targets_M.split(chunk), strict=True):
+        near_BE = torch.zeros(
+            len(sources_B), edges.n_entities, dtype=torch.uint8, device=sources_M.device
+        )
+        near_BE.scatter_(1, sources_B[:, None], 1)
+        for _ in scorer.model.bridge.rounds:
+            over_BN = near_BE[:, neighbours_N]
+            near_BE.scatter_reduce_(1, owners_N.expand_as(over_BN), over_BN, "amax")
+        found.append(near_BE.gather(1, targets_B[:, None])[:, 0] > 0)
+    return torch.cat(found) if found else sources_M.bool()
+
+
+def page(found: Found) -> Iterator[str]:
+    """Yields the table of the results page, a line each."""
+    about, graphs = listed(), found["graphs"]
+    yield "\n## Zero-shot link prediction\n"
+    yield (
+        f"The pre-trained model ({found['parameters']:,} parameters) as it is: MRR / Hits@10 on "
+        "all test triples, mean rank of ties. The next column follows the protocol of ULTRA and "
+        "TRIX: valid and test triples together, ties broken pessimistically.\n"
+    )
+    yield "|  | PathE | their protocol | ULTRA | TRIX | seconds |\n|---|---|---|---|---|---|"
+    for name, graph in graphs.items():
+        entry = about["graphs"].get(name, {})
+        seen = " (its training triples are in the pre-training)" if entry.get("pretrained") else ""
+        cells = [
+            _pair(graph["links"]),
+            _pair(graph["valid_and_test_pessimistic"]),
+            _published(entry.get("ultra")),
+            _published(entry.get("trix")),
+            f"{graph['seconds']:.1f}",
+        ]
+        yield f"| {entry.get('title', name)}{seen} | {' | '.join(cells)} |"
+    averaged = [name for name, entry in about["graphs"].items() if entry.get("mean")]
+    if all(name in graphs for name in averaged):
+        yield _mean_row(about, graphs, averaged)
+    yield ""
+
+
+def _mean_row(about: Found, graphs: Found, names: list[str]) -> str:
+    def mean(values: list[float]) -> float:
+        return sum(values) / len(values)
+
+    cells = []
+    for key in ("links", "valid_and_test_pessimistic"):
+        each = [graphs[name][key] for name in names]
+        cells.append(_pair({k: mean([one[k] for one in each]) for k in ("mrr", "hits_at_10")}))
+    for key in ("ultra", "trix"):
+        pairs = [about["graphs"][name][key] for name in names]
+        cells.append(_published([mean([pair[i] for pair in pairs]) for i in (0, 1)]))
+    seconds = sum(graphs[name]["seconds"] for name in names)
+    return f"| **{about['mean_of']}, mean** | {' | '.join(cells)} | {seconds:.1f} |"
+
+
+def _pair(metrics: Mapping[str, float]) -> str:
+    return _published([metrics["mrr"], metrics["hits_at_10"]])
+
+
+def _published(pair: list[float] | None) -> str:
+    return "-" if pair is None else " / ".join(f"{v:.3f}".removeprefix("0") for v in pair)
