@@ -77,6 +77,21 @@ def test_fine_tuning_starts_from_the_pretrained_weights():
         build_learner(configure(config, {"bridge_dim": 32}), PreparedGraph(toy()))
 
 
+def test_a_table_of_relations_may_be_added_to_the_pretrained_model(tmp_path):
+    given = {"init": "pretrained", "relation_vectors": "both", "accelerator": "cpu"}
+    config, _ = recommend(toy(), given | {"max_epochs": 1})
+    learner, shipped = build_learner(config, PreparedGraph(toy())), load_model()
+    learner.setup("fit")
+    plain = build_learner(recommend(toy(), {"init": "pretrained"})[0], PreparedGraph(toy()))
+    plain.setup("fit")
+    assert learner.validate() == plain.validate()  # the table starts as zeros
+    more = sum(p.numel() for p in learner.model.parameters())
+    assert more == sum(p.numel() for p in shipped.model.parameters()) + 6 * 64
+    runs.train(toy(), config, tmp_path, progress_bar=False)
+    assert load_model(tmp_path).relations == toy().relations
+    assert weights(tmp_path)["encoder.table"].abs().sum() > 0
+
+
 def test_the_time_limit_ends_training_after_an_epoch(tmp_path):
     result = train(tmp_path, max_epochs=50, minutes=1e-4)
     assert result["epochs"] == 1

@@ -65,8 +65,8 @@ class Config:
     init: Literal["none", "pretrained"] = setting(
         "none", "initial weights: random, or those of the pre-trained model for any graph"
     )
-    relation_vectors: Literal["table", "graph"] = setting(
-        "table", "learned per relation, or computed from the graph: then any graph will do"
+    relation_vectors: Literal["table", "graph", "both"] = setting(
+        "table", "learned per relation, computed from the graph (for any graph), or both"
     )
     relation_layers: int = setting(4, "layers of the encoder of a graph's relations", least=1)
     bridge: Literal["none", "paths"] = setting(
@@ -268,8 +268,10 @@ def _check_combinations(config: Config) -> None:
         raise ConfigError(f"dim must be a multiple of heads; got {config.dim} and {config.heads}.")
     if config.dim % 2:
         raise ConfigError(f"dim must be even; got {config.dim}.")
-    if config.relation_vectors == "graph" and config.devices > 1:
-        raise ConfigError("relation_vectors=graph trains on one device: set devices=1.")
+    if config.relation_vectors != "table" and config.devices > 1:
+        raise ConfigError(
+            f"relation_vectors={config.relation_vectors} trains on one device: set devices=1."
+        )
     if config.path_source == "mined" and config.hold_out_batch:
         raise ConfigError(
             "hold_out_batch needs path_source=fresh: mined paths are fixed before training. "

@@ -130,14 +130,15 @@ def load_model(folder: str | Path | None = None) -> Artifact:
     if not _are_names(names):
         raise ModelError(f"{folder / RELATIONS}: expected sorted, distinct names: modified.")
     config = configure(settings=about["config"], source=str(folder / CONFIG))
-    any_graph = config.relation_vectors == "graph"
-    model = build_foundation(config) if any_graph else build_model(config, len(names))
+    from_graph = config.relation_vectors != "table"
+    model = (build_foundation if from_graph else build_model)(config, len(names))
     raw = _read(folder / WEIGHTS, digests[WEIGHTS])
     try:
         model.load_state_dict(load_tensors(raw))
     except (SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).strip().splitlines()[:2])
         raise ModelError(f"{folder / WEIGHTS}: doesn't fit {CONFIG}: {reason}") from None
+    any_graph = config.relation_vectors == "graph"
     relations = None if any_graph else Vocabulary(names, kind="relation")
     return Artifact(model.eval(), config, relations, about["temperatures"])
 

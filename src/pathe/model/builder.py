@@ -64,11 +64,16 @@ def build_model(config: Config, n_relations: int) -> PathE:
         )
 
 
-def build_foundation(config: Config) -> FoundationModel:
-    """Builds a model for any graph, with initial weights drawn from the config's seed."""
+def build_foundation(config: Config, n_relations: int = 0) -> FoundationModel:
+    """Builds a model for any graph, or one with a table of relations besides.
+
+    Initial weights are drawn from the config's seed; the table starts as zeros.
+    """
+    n_kinds = 2 * n_relations if config.relation_vectors == "both" else 0
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        return FoundationModel(config.bridge_dim, config.bridge_hops, config.relation_layers)
+        size = config.bridge_dim, config.bridge_hops, config.relation_layers
+        return FoundationModel(*size, n_kinds=n_kinds)
 
 
 def build_aggregator(config: Config) -> Aggregator:

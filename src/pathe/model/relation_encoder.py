@@ -42,18 +42,22 @@ class RelationEncoder(nn.Module):
     """Encodes all kinds of edges as seen from a query's kind.
 
     Only the query's kind starts with a vector, the same for every query. Message passing over the
-    relation graph then gives every kind a vector that says how it relates to the query's.
+    relation graph then gives every kind a vector that says how it relates to the query's. With a
+    table of `n_kinds`, each kind also starts with a vector of its own: for one set of relations.
     """
 
-    def __init__(self, dim: int, n_layers: int) -> None:
+    def __init__(self, dim: int, n_layers: int, n_kinds: int = 0) -> None:
         super().__init__()
         self.start = nn.Parameter(torch.randn(dim))
+        self.table = nn.Parameter(torch.zeros(n_kinds, dim)) if n_kinds else None
         self.layers = nn.ModuleList(RelationLayer(dim) for _ in range(n_layers))
 
     def forward(self, graph: Tensor, kinds_Q: Tensor) -> Tensor:
         """Returns (Q, K, D) vectors of all kinds, for each kind of query."""
         is_asked_QK = F.one_hot(kinds_Q, graph.shape[1]).to(self.start.dtype)
         x_QKD = is_asked_QK[:, :, None] * self.start
+        if self.table is not None:
+            x_QKD = x_QKD + self.table
         for layer in self.layers:
             x_QKD = layer(x_QKD, graph)
         return x_QKD

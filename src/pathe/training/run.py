@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import pickle
@@ -36,7 +35,6 @@ from pathe.graph.analysis import linked_pairs, wants_pairs_held_out
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.model.artifact import Artifact, load_model, save_model, write_card
 from pathe.model.builder import build_foundation, build_model, paper_count
-from pathe.model.foundation import FoundationModel
 from pathe.model.pathe import count_parameters
 from pathe.reports.plots import plot_run
 from pathe.training.batches import n_steps
@@ -183,16 +181,19 @@ def build_learner(config: Config, prepared: PreparedGraph) -> Learner:
     """Builds the learner of a new model, or of the pre-trained one."""
     if config.init == "pretrained":
         start = load_model()
-        assert isinstance(start.model, FoundationModel)
-        for key in ("relation_vectors", "bridge_dim", "bridge_hops", "relation_layers"):
+        if config.relation_vectors == "table":
+            raise ConfigError("init=pretrained needs relation_vectors=graph, or both.")
+        for key in ("bridge_dim", "bridge_hops", "relation_layers"):
             if getattr(config, key) != (its := getattr(start.config, key)):
                 raise ConfigError(
                     f"init=pretrained needs {key}={its}, as the pre-trained model has it; got "
                     f"{getattr(config, key)}."
                 )
-        return GraphLearner(copy.deepcopy(start.model), config, prepared)
-    if config.relation_vectors == "graph":
-        return GraphLearner(build_foundation(config), config, prepared)
+        model = build_foundation(config, prepared.n_relations)
+        model.load_state_dict(model.state_dict() | start.model.state_dict())
+        return GraphLearner(model, config, prepared)
+    if config.relation_vectors != "table":
+        return GraphLearner(build_foundation(config, prepared.n_relations), config, prepared)
     return PathELearner(build_model(config, prepared.n_relations), config, prepared)
 
 
