@@ -80,8 +80,15 @@ class KindVectors:
         for first in range(0, len(missing), step := max(AT_ONCE // size, 1)):
             some = missing[first : first + step]
             vectors_FKD = self.encoder(self.meetings, kinds_Q.new_tensor(some))
-            self._cached |= dict(zip(some, vectors_FKD, strict=True))
-        found = QueryVectors(kinds_Q, torch.stack([self._cached[kind] for kind in kinds]), rows_B)
+            each = (
+                vectors_KD.clone() for vectors_KD in vectors_FKD
+            )  # or none could be freed alone
+            self._cached |= dict(zip(some, each, strict=True))
+        shape = len(kinds), self.meetings.shape[1], len(self.encoder.start)
+        vectors_QKD = self.encoder.start.new_empty(shape)
+        for row, kind in enumerate(kinds):
+            vectors_QKD[row] = self._cached[kind]
+        found = QueryVectors(kinds_Q, vectors_QKD, rows_B)
         while len(self._cached) * size * 4 > CACHE and len(self._cached) > 1:
             self._cached.pop(next(iter(self._cached)))  # the oldest
         return found

@@ -351,6 +351,8 @@ class GraphScorer(Scorer):
     @torch.no_grad()
     def relations(self, heads_B: Tensor, tails_B: Tensor) -> Tensor:
         edges, chunk = self.prepared.edges, max(self._states_at_once(self._dim) // BRIDGED, 1)
+        if not len(heads_B):
+            return torch.zeros(0, edges.n_relations, device=heads_B.device)
         found = [
             self.model.relation_scores(edges, self.graph, self.kinds, heads_C, tails_C)
             for heads_C, tails_C in zip(heads_B.split(chunk), tails_B.split(chunk), strict=True)

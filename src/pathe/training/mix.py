@@ -116,10 +116,11 @@ class Mix:
     ) -> None:
         self.names, self.graphs = list(graphs), list(graphs.values())
         self.settings, self.device = settings, torch.device(device)
-        roots = torch.tensor([float(g.n_triples) for g in self.graphs]).sqrt()
+        sizes = [g.n_triples for g in self.graphs]
+        roots = torch.tensor(sizes, dtype=torch.float64).sqrt()
         self.chances = roots.cumsum(0) / roots.sum()
         self._made: dict[int, MixGraph] = {}
-        self._generator = torch.Generator(self.device)
+        self._generator = torch.Generator()  # on the CPU, so that all devices draw the same
 
     def draw(self, step: int) -> MixGraph:
         """Returns the graph of a step; whole ones are drawn by the root of their size."""
@@ -144,18 +145,18 @@ class Mix:
         graph, settings = self.draw(step), self.settings
         n, edges, size = len(graph.triples_M3), graph.edges, self.batch_size(graph)
         with_pairs, drops, share, task = _uniforms(settings.seed, BATCH, step, n=4)
+        n_pairs = max(size // PAIRS, 1)  # each pair has many queries
         of_relation = task < settings.relation_share and edges.n_relations > 1
-        of_relation &= size * edges.n_entities * BRIDGED <= ROWS
-        if of_relation:  # each pair has many queries
-            size = max(size // PAIRS, 1)
+        if of_relation := of_relation and n_pairs * edges.n_entities * BRIDGED <= ROWS:
+            size = n_pairs
         generator = self._generator.manual_seed(int(keyed(settings.seed, BATCH, step)))
-        random_M = torch.rand(n, generator=generator, device=self.device)
-        ids_B = random_M.topk(size).indices
+        random_M = torch.rand(n, generator=generator).to(self.device)
+        ids_B = random_M.topk(size, largest=False).indices
         held_out = HeldOut(ids_B)
         if with_pairs < settings.pair_share:
             held_out = HeldOut(mask_M=graph.pairs.flag_same(ids_B))
         held_out_M = held_out.mask(n)
-        if drops < settings.drop_share:  # not the largest numbers, which are the batch
+        if drops < settings.drop_share:  # the smallest numbers, the batch among them
             held_out_M = held_out_M | (random_M < 1 - _kept(graph.degree, share))
         seen = view(graph.index, edges.keep(HeldOut(mask_M=held_out_M)))
         make = relation_step if of_relation else link_step
@@ -169,7 +170,7 @@ class Mix:
         return min(max(wanted, settings.least_batch), most)
 
     def _pick(self, uniform: float) -> int:
-        return int(torch.searchsorted(self.chances, uniform))
+        return min(int(torch.searchsorted(self.chances, uniform)), len(self.graphs) - 1)
 
     def _subgraph(self, number: int) -> tuple[str, Graph]:
         settings = self.settings
