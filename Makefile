@@ -16,15 +16,16 @@ setup: .venv/ready  ## create .venv with all extras, at the versions of constrai
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev,bench]'
 	@touch $@
 
-demo: setup  ## show paths, train, evaluate and predict on a small graph, without a download
-	$(BIN)/pathe paths umls --entity virus -n 2 --max-hops 3
+demo: setup  ## answer, explain, fine-tune and compare on a small graph, without a download
+	$(BIN)/pathe predict --data examples/europe.csv --head Austria --relation borders -k 3 --explain
+	$(BIN)/pathe missing --data examples/europe.csv -k 5
 	@rm -rf runs/demo
-	$(BIN)/pathe train umls --preset tiny --out runs/demo
-	$(BIN)/pathe evaluate runs/demo --data umls --protocol sampled:50
-	$(BIN)/pathe predict runs/demo --data umls --head virus --relation causes -k 5
-	$(BIN)/pathe predict runs/demo --data umls --head enzyme --tail cell -k 3
+	@echo "How well does it find facts that were left out? As it is, and after fine-tuning:"
+	$(BIN)/pathe evaluate --data examples/europe.csv --cut 0.8,0.1,0.1
+	$(BIN)/pathe train examples/europe.csv --split 0.8,0.1,0.1 --set init=pretrained --out runs/demo
+	$(BIN)/pathe predict runs/demo --data examples/europe.csv --head Vienna --relation "capital of" -k 3 --known
 	@$(BIN)/python -c 'import json, sys; mrr = json.load(open("runs/demo/result.json"))["mrr"]; \
-	print(f"test MRR {mrr:.3f}: " + ("fine" if mrr > 0.75 else "expected above .75")); sys.exit(mrr <= 0.75)'
+	print(f"test MRR {mrr:.3f}: " + ("fine" if mrr > 0.7 else "expected above .7")); sys.exit(mrr <= 0.7)'
 
 test: setup  ## run all tests
 	$(BIN)/python -m pytest
