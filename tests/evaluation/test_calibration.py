@@ -8,8 +8,16 @@ from support.graphs import knowledge_graph, toy
 from support.models import artifact_of
 
 from pathe.evaluation import calibration
-from pathe.evaluation.calibration import calibrate, calibration_error, fit, nll
+from pathe.evaluation.calibration import (
+    calibrate,
+    calibration_error,
+    fit,
+    fit_across,
+    nll,
+)
+from pathe.graph.prepared import PreparedGraph
 from pathe.model.artifact import load_model
+from pathe.model.builder import build_scorer
 
 
 def planted(temperature: float, n: int = 4000, width: int = 30) -> list[calibration.Scored]:
@@ -90,6 +98,27 @@ def test_large_splits_are_sampled(monkeypatch):
     monkeypatch.setattr(calibration, "BYTES", 1)
     monkeypatch.setattr(calibration, "FEWEST", 1)
     assert calibrate(artifact_of(kg), kg)[1]["link"]["queries"] == 2
+
+
+def test_one_temperature_for_several_graphs(monkeypatch):
+    one_relation = knowledge_graph([(i, 0, i + 1) for i in range(9)], valid=[(0, 0, 2)])
+    kg, scores = toy(), {}
+    artifact = artifact_of(kg, task="multi")
+    scorers = {"toy": build_scorer(artifact.model, artifact.config, PreparedGraph(kg))}
+    scorers |= {"one": build_scorer(artifact.model, artifact.config, PreparedGraph(one_relation))}
+
+    def scored(scorer, split, task, at_most):
+        assert (split, at_most) == ("valid", calibration.ACROSS)
+        return scores[task, scorer.prepared.n_relations]
+
+    n = kg.n_relations
+    scores = {("link", n): planted(1.0), ("link", 1): planted(4.0), ("relation", n): planted(2.5)}
+    monkeypatch.setattr(calibration, "_scored", scored)
+    temperatures, report = fit_across(scorers, ("link", "relation"))
+    assert temperatures["link"] == fit(planted(1.0) + planted(4.0))
+    assert temperatures["relation"] == fit(planted(2.5))
+    assert set(report["link"]["graphs"]) == {"toy", "one"}
+    assert set(report["relation"]["graphs"]) == {"toy"}  # the other one has a single relation
 
 
 def test_training_keeps_temperatures_in_the_model(tmp_path):

@@ -200,14 +200,20 @@ def test_a_run_leaves_a_model_metrics_and_a_result(graphs, tmp_path, device):
             each = [found[key] for found in record["graphs"].values()]
             assert record[key] == pytest.approx(sum(each) / 2)
             assert all(0 <= value <= 1 for value in each)
+        assert 0 <= record["relation_hits_at_1"] <= 1
         assert set(record["loss"]) <= {"entity", "relation"}
         assert all(math.isfinite(loss) for loss in record["loss"].values())
     assert len(lines) == 2
     assert lines[1].startswith("step 6/6: loss ")
     assert {status.doing for status in seen} == {
-        "training", "validating toy", "validating other",
+        "training", "validating toy", "validating other", "calibrating",
     }  # fmt: skip
     assert all(status.seconds_left is not None for status in seen)
+    temperatures = load_model(tmp_path / "run").temperatures
+    assert set(temperatures) == {"link", "relation"}
+    for task, found in result["calibration"].items():
+        assert found["temperature"] == temperatures[task]
+        assert set(found["graphs"]) == {"toy", "other"}
     card = (tmp_path / "run" / "model" / "README.md").read_text()
     for fact in ("toy, other", *result["graphs"].values(), "6 of 6", "whole_share=0.5", "| mrr |"):
         assert fact in card
@@ -247,6 +253,10 @@ def test_other_graphs_are_validated_and_those_without_validation_triples_are_nam
     assert set(result["metrics"]["graphs"]) == {"other"}
     assert (set(result["graphs"]), set(result["valid"])) == ({"alone"}, {"other"})
     assert lines[0].startswith("alone: no validation triples")
+    result = pretrain(graphs[:1], SMALL, Place(tmp_path / "both"), valid=graphs[1:])
+    assert set(result["metrics"]["graphs"]) == {"toy", "other"}
+    for found in result["calibration"].values():  # graphs that it wasn't trained on
+        assert set(found["graphs"]) == {"other"}
     result = run([alone], tmp_path / "none", replace(SMALL, steps=1))
     assert (result["metrics"]["graphs"], result["metrics"]["mrr"]) == ({}, None)
     assert (tmp_path / "none" / "model").is_dir()

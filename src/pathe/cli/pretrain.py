@@ -122,12 +122,16 @@ def _reports() -> Iterator[Reports]:
 
 def _tables(result: dict[str, Any]) -> Iterator[RenderableType]:
     """Yields the last validation, and where the model is."""
+    from pathe.training.pretraining_run import SHOWN
+
     metrics, steps = result["metrics"], result["settings"]["steps"]
     if found := metrics.get("graphs"):
-        numbers = [Column(title, justify="right") for title in ("MRR", "Hits@10")]
+        titles = ("MRR", "Hits@10", "relations' Hits@1")
+        numbers = [Column(title, justify="right") for title in titles]
         table = Table("valid", *numbers, box=None)
         for name, row in (found | {"mean": metrics}).items():
-            table.add_row(Text(name), f"{row['mrr']:.3f}", f"{row['hits_at_10']:.3f}")
+            cells = (row.get(key) for key in SHOWN)
+            table.add_row(Text(name), *("" if v is None else f"{v:.3f}" for v in cells))
         yield table
     words = f"step {result['step']:,} of {steps:,}, {result['parameters']:,} parameters"
     yield Text(f"{words}: {result['model']}")

@@ -7,7 +7,8 @@ one of them is correct.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from pathe.model.scorer import Scorer
 
 QUERIES = 1000  # most triples per task
 BYTES = 256 << 20  # memory limit for the scores,
+ACROSS = 200  # most triples per task and graph, if there are several graphs
 FEWEST = 100  # except that this many triples may exceed it
 ROUNDS = 16  # of bisection, on a logarithmic scale
 PRIOR = 0.7  # standard deviation of the prior of the temperature's logarithm
@@ -54,6 +56,25 @@ def calibrate(
         report[task]["valid"] = _judge(valid, temperatures[task])
         if test := list(_scored(scorer, "test", task)):
             report[task]["test"] = _judge(test, temperatures[task])
+    return temperatures, report
+
+
+def fit_across(
+    scorers: Mapping[str, Scorer], tasks: Iterable[str]
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """Returns a temperature per task for graphs by name, and a report of its effect on each.
+
+    It is fitted on at most ACROSS validation triples per graph.
+    """
+    temperatures: dict[str, float] = {}
+    report: dict[str, Any] = {}
+    for task in tasks:
+        able = {n: s for n, s in scorers.items() if task == "link" or s.prepared.n_relations > 1}
+        valid = {name: list(_scored(able[name], "valid", task, ACROSS)) for name in able}
+        if together := list(chain.from_iterable(valid.values())):
+            found = temperatures[task] = fit(together)
+            judged = {name: _judge(scored, found) for name, scored in valid.items() if scored}
+            report[task] = {"temperature": found, "graphs": judged}
     return temperatures, report
 
 
@@ -121,17 +142,19 @@ def _judge(scored: list[Scored], temperature: float) -> dict[str, float]:
 
 
 @torch.no_grad()
-def _scored(scorer: Scorer, split: str, task: str) -> Iterator[Scored]:
+def _scored(scorer: Scorer, split: str, task: str, at_most: int | None = None) -> Iterator[Scored]:
     """Yields filtered scores of a sample of a split's queries, in chunks."""
     prepared = scorer.prepared
-    triples_M3 = prepared.triples(split, "seen")
+    triples_M3 = prepared.with_seen_relations(prepared.triples(split, "seen"))
     if not len(triples_M3):
         return
     known = prepared.known("train", "valid") if split == "valid" else prepared.known()
     chance_M = keyed(scorer.seed, torch.arange(len(triples_M3), device=prepared.device))
     n_scores = prepared.n_relations if task == "relation" else 2 * prepared.n_entities
     spare = free_memory(prepared.device) // 4
-    most = max(min(QUERIES, BYTES // (4 * n_scores)), min(FEWEST, spare // (4 * n_scores)), 1)
+    at_most = at_most or QUERIES
+    fewest = min(FEWEST, at_most, spare // (4 * n_scores))
+    most = max(min(at_most, BYTES // (4 * n_scores)), fewest, 1)
     triples_M3 = triples_M3[chance_M.argsort()[:most]]
     parts: tuple[Part, ...] = ("relation",) if task == "relation" else SIDES
     for part in parts:

@@ -48,9 +48,8 @@ def evaluate(
         n_negatives, protocol = 0, "full"
     triples_M3, n_dropped = prepared.triples(split, test_set), 0
     if artifact.relations is None:  # it knows relations by their training triples
-        seen_R = torch.bincount(prepared.train_M3[:, 1], minlength=prepared.n_relations) > 0
-        seen_M = seen_R[triples_M3[:, 1]]
-        triples_M3, n_dropped = triples_M3[seen_M], int((~seen_M).sum())
+        n_all, triples_M3 = len(triples_M3), prepared.with_seen_relations(triples_M3)
+        n_dropped = n_all - len(triples_M3)
     if not len(triples_M3):
         which = {"seen": " with both entities in train", "unseen": " with an entity not in train"}
         raise DataError(

@@ -101,6 +101,11 @@ class PreparedGraph:
         seen_M = self.seen_E[triples_M3[:, [0, 2]]].all(1)
         return triples_M3[seen_M == (test_set == "seen")]
 
+    def with_seen_relations(self, triples_M3: Tensor) -> Tensor:
+        """Returns the triples whose relation occurs in training."""
+        seen_R = torch.bincount(self.train_M3[:, 1], minlength=self.n_relations) > 0
+        return triples_M3[seen_R[triples_M3[:, 1]]]
+
     def on(self, device: torch.device | str) -> PreparedGraph:
         """Returns the graph on a device; itself if it is there already."""
         device = torch.device(device)

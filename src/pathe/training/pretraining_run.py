@@ -8,7 +8,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,8 @@ from pathe.core.hardware import commit, device_name, peak_memory
 from pathe.core.randomness import keyed
 from pathe.core.settings import change
 from pathe.data.knowledge_graph import KnowledgeGraph
-from pathe.evaluation.ranking import evaluate_links
+from pathe.evaluation.calibration import fit_across
+from pathe.evaluation.ranking import evaluate_links, evaluate_relations
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.artifact import Artifact, save_model
 from pathe.model.pathe import count_parameters
@@ -35,6 +36,7 @@ from pathe.training.run import LEFTOVERS, METRICS, MODEL, RESULT, UNREADABLE, Sa
 CHECKPOINT = "checkpoint.pt"
 SAVE_EVERY = 300.0  # seconds between checkpoints, besides those at validations
 VALID_METRICS = ("mrr", "hits_at_10")
+SHOWN = (*VALID_METRICS, "relation_hits_at_1")
 
 
 @dataclass(frozen=True)
@@ -148,10 +150,7 @@ def _valid_graph(name: str, prepared: PreparedGraph, settings: Pretraining) -> V
 
     The sample depends on the graph alone, so that runs with other seeds can be compared.
     """
-    triples_M3 = prepared.triples("valid", "seen")
-    seen_R = torch.zeros(prepared.n_relations, dtype=torch.bool, device=prepared.device)
-    seen_R[prepared.train_M3[:, 1]] = True
-    triples_M3 = triples_M3[seen_R[triples_M3[:, 1]]]
+    triples_M3 = prepared.with_seen_relations(prepared.triples("valid", "seen"))
     order_M = keyed(0, torch.arange(len(triples_M3), device=prepared.device)).argsort()
     return ValidGraph(name, prepared, triples_M3[order_M[: settings.valid_triples].sort().values])
 
@@ -316,6 +315,9 @@ class PretrainingRun:
             scorer = GraphScorer(model, prepared, seed=0)
             ranked = evaluate_links(scorer, triples_M3, known, progress=self._interrupt)
             found[name] = {key: ranked[key] for key in VALID_METRICS}
+            if self.settings.relation_share and prepared.n_relations > 1:
+                ranked = evaluate_relations(scorer, triples_M3, known, progress=self._interrupt)
+                found[name]["relation_hits_at_1"] = ranked["hits_at_1"]
         model.train()
         self.valid_seconds = time.perf_counter() - begin
         self.record = {
@@ -325,8 +327,8 @@ class PretrainingRun:
             "loss": self.pretrainer.losses.means(),
             "graphs": found,
         }
-        for key in VALID_METRICS:
-            values = [metrics[key] for metrics in found.values()]
+        for key in SHOWN:
+            values = [metrics[key] for metrics in found.values() if key in metrics]
             self.record[key] = sum(values) / len(values) if values else None
         with (self.folder / METRICS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(self.record) + "\n")
@@ -362,7 +364,18 @@ class PretrainingRun:
             with replacing(path) as aside:
                 aside.write_text("".join(kept), encoding="utf-8")
 
-    def export(self) -> None:
+    def calibrate(self) -> tuple[dict[str, float], dict[str, Any]]:
+        """Fits temperatures on the graphs that are only validated on; on all if there are none."""
+        self.progress(self._status("calibrating"))
+        unseen = [graph for graph in self.valid if graph.name not in self.about["graphs"]]
+        model = self.pretrainer.model.eval()
+        scorers = {
+            name: GraphScorer(model, prepared, seed=0) for name, prepared, _ in unseen or self.valid
+        }
+        tasks = ["link"] + ["relation"] * (self.settings.relation_share > 0)
+        return fit_across(scorers, tasks)
+
+    def export(self, temperatures: Mapping[str, float] | None = None) -> None:
         """Writes the model folder; its card has metrics if this step is validated."""
         model, graphs = self.pretrainer.model, self.about["graphs"]
         settings = self.about["settings"]
@@ -379,12 +392,15 @@ class PretrainingRun:
             sample = f"at most {self.settings.valid_triples} valid triples per graph, mean of "
             sample += ", ".join(graph.name for graph in self.valid)
             facts |= {"validation": sample, "protocol": "full"}
-            facts |= {key: round(self.record[key], 4) for key in VALID_METRICS}
-        artifact = Artifact(model, self.settings.config, relations=None)
+            shown = (key for key in SHOWN if self.record[key] is not None)
+            facts |= {key: round(self.record[key], 4) for key in shown}
+        artifact = Artifact(model, self.settings.config, None, temperatures or {})
         save_model(self.folder / MODEL, artifact, facts)
 
     def finish(self) -> dict[str, Any]:
-        """Writes and returns the result."""
+        """Calibrates and exports the model; writes and returns the result."""
+        temperatures, calibration = self.calibrate()
+        self.export(temperatures)
         step, steps, device = self.pretrainer.step, self.settings.steps, self.pretrainer.mix.device
         if step < steps:
             self.say(
@@ -398,6 +414,7 @@ class PretrainingRun:
             "parameters": count_parameters(self.pretrainer.model),
             "step": step,
             "metrics": self.record,
+            "calibration": calibration,
             "seconds": self.seconds,
             "device": device_name(device),
             "peak_memory_bytes": peak_memory(device),
@@ -414,6 +431,8 @@ def describe(record: dict[str, Any], seconds_left: float | None, steps: int) -> 
     if record["graphs"]:
         each = ", ".join(f"{name} {found['mrr']:.3f}" for name, found in record["graphs"].items())
         parts.append(f"MRR {record['mrr']:.3f} ({each})")
+    if record["relation_hits_at_1"] is not None:
+        parts.append(f"relations' Hits@1 {record['relation_hits_at_1']:.3f}")
     if record["steps_per_second"]:
         parts.append(f"{record['steps_per_second']:.3g} steps/s")
     if seconds_left and record["step"] < steps:
