@@ -6,11 +6,13 @@ import pytest
 import torch
 from support.graphs import knowledge_graph, toy
 
-from pathe.core.config import Config
+from pathe.core.config import Config, configure
 from pathe.core.errors import ConfigError
 from pathe.graph.prepared import PreparedGraph
-from pathe.training import defaults
-from pathe.training.defaults import _reached, recommend
+from pathe.training import costs, defaults
+from pathe.training.costs import reached_entities
+from pathe.training.defaults import NEW, TABLE, TUNED, plan
+from pathe.training.defaults import recommend as recommend_any
 
 LINE = [(i, 0, i + 1) for i in range(99)]
 
@@ -20,15 +22,20 @@ def slower(monkeypatch):
     """Makes this machine as many times slower as asked."""
 
     def by(times: float) -> None:
-        for kind in defaults.COST["cpu"]:
-            monkeypatch.setitem(defaults.COST["cpu"], kind, defaults.COST["cpu"][kind] * times)
+        for kind in costs.COST["cpu"]:
+            monkeypatch.setitem(costs.COST["cpu"], kind, costs.COST["cpu"][kind] * times)
 
-    monkeypatch.setattr(defaults, "COST", {k: dict(v) for k, v in defaults.COST.items()})
-    monkeypatch.setattr(defaults.torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(costs, "COST", {k: dict(v) for k, v in costs.COST.items()})
+    monkeypatch.setattr(costs.torch, "get_num_threads", lambda: 1)
     return by
 
 
 CPU = {"accelerator": "cpu"}
+
+
+def recommend(kg, settings=None):
+    """Settings for a new model."""
+    return recommend_any(kg, {"init": "none"} | (settings or {}))
 
 
 def test_a_small_graph_gets_bridges_small_batches_and_enough_steps():
@@ -71,7 +78,7 @@ def test_relations_are_learnt_with_bridges_for_all_queries():
 
 
 def test_what_queries_reach_is_counted():
-    reached = _reached(PreparedGraph(knowledge_graph(LINE)))
+    reached = reached_entities(PreparedGraph(knowledge_graph(LINE)))
     assert reached[0] == (1.0, pytest.approx(2.0, abs=0.1))
     assert reached[1][0] == pytest.approx(3, abs=0.1)  # but for those at an end
     assert reached[5] == (pytest.approx(11, abs=1), pytest.approx(22, abs=2))
@@ -117,7 +124,7 @@ def test_a_slower_machine_has_bridges_for_fewer_queries_then_none(slower):
 
 
 def test_all_entities_are_the_wrong_answers_where_there_is_time_or_it_is_asked_for(monkeypatch):
-    monkeypatch.setitem(defaults.COST["cpu"], "path", 1e12)
+    monkeypatch.setitem(costs.COST["cpu"], "path", 1e12)
     assert recommend(toy(), CPU)[0].negative_sampling == "shared"
     asked, _ = recommend(toy(), CPU | {"negative_sampling": "all"})
     assert (asked.bridge, asked.negative_sampling) == ("paths", "all")
@@ -161,3 +168,62 @@ def test_where_bridges_do_not_fit_batches_are_smaller_then_there_are_none(monkey
     assert config.bridge == "none"
     assert words == "vectors; bridges need more memory than this machine has"
     assert recommend(kg, {"n_paths": 9})[0] == Config(n_paths=9)  # training says what is wrong
+
+
+def test_the_pretrained_model_is_fine_tuned_unless_its_settings_do_not_fit():
+    config, words = recommend_any(toy(), CPU)
+    assert (config.init, config.relation_vectors) == ("pretrained", "graph")
+    assert words.startswith("the pre-trained model, fine-tuned for up to 20 epochs")
+    assert recommend_any(toy(), CPU | {"relation_vectors": "both"})[0].relation_vectors == "both"
+    for given in ({"init": "none"}, {"relation_vectors": "table"}):
+        config, words = recommend_any(toy(), CPU | given)
+        assert config.init == "none"
+        assert "bridges of" in words
+    for key, value in (("dim", 32), ("bridge", "none"), ("loss", "bce"), ("n_paths", 2)):
+        config, words = recommend_any(toy(), CPU | {key: value})
+        assert (config.init, getattr(config, key)) == ("none", value)
+        assert words.endswith(f"a new model, as {key} is set")
+    assert "several devices" in recommend_any(toy(), CPU | {"devices": 2})[1]
+
+
+def test_several_models_are_tried_where_there_is_time_and_validation(slower, monkeypatch):
+    monkeypatch.setattr(defaults, "LEAST_VALID", 10)
+    found = plan(toy(), CPU | {"seed": 3})
+    assert list(found.candidates) == [TUNED, TABLE, NEW]
+    tuned, table, new = found.candidates.values()
+    assert (tuned.init, tuned.relation_vectors) == ("pretrained", "graph")
+    assert table == configure(tuned, {"relation_vectors": "both"})
+    assert (new.init, new.bridge) == ("none", "paths")
+    assert {config.seed for config in found.candidates.values()} == {3}
+    assert "keeps the best in validation" in found.description
+    for given in ({"init": "pretrained"}, {"init": "none"}, {"relation_vectors": "both"}):
+        assert len(plan(toy(), CPU | given).candidates) == 1
+    limited = plan(toy(), CPU | {"minutes": 9.0})
+    assert [config.minutes for config in limited.candidates.values()] == [3, 3, 3]
+    assert list(plan(toy(), CPU | {"minutes": 0.01}).candidates) != list(found.candidates)
+    few = knowledge_graph([(i, 0, i + 1) for i in range(50)], valid=[(0, 0, 5)])
+    assert list(plan(few, CPU).candidates) == [TUNED]
+    slower(30)
+    assert list(plan(toy(), CPU).candidates) == [TUNED]
+
+
+def test_fine_tuning_keeps_to_its_budget_on_a_slower_machine(slower):
+    kg = toy()
+    usual = recommend_any(kg, CPU)[0]
+    assert (usual.epoch_triples, usual.max_epochs) == (0, defaults.MOST_TUNED)
+    epochs = []
+    for _ in range(12):
+        slower(3)
+        config, words = recommend_any(kg, CPU)
+        if config.init == "none":
+            break
+        epochs.append((config.epoch_triples or len(kg.train), config.max_epochs))
+    assert epochs == sorted(epochs, reverse=True)
+    assert epochs[-1][0] < len(kg.train)
+    assert "fine-tuning the pre-trained model would take longer" in words
+    forced, words = recommend_any(kg, CPU | {"init": "pretrained"})
+    assert forced.init == "pretrained"
+    assert forced.max_epochs == defaults.FEW_EPOCHS
+    given = CPU | {"init": "pretrained", "epoch_triples": 50, "max_epochs": 3, "valid_triples": 7}
+    config, _ = recommend_any(kg, given)
+    assert {key: getattr(config, key) for key in given} == given

@@ -364,6 +364,22 @@ def test_only_the_same_run_can_be_resumed(graphs, tmp_path):
     assert runs.resumed_settings(folder) == SMALL
 
 
+def test_a_run_may_start_from_a_model(graphs, tmp_path):
+    first, still = tmp_path / "first", replace(SMALL, steps=1, learning_rate=1e-12)
+    run(graphs, first)
+    run(graphs, tmp_path / "next", still, start=first)
+    for name, theirs in weights(first).items():
+        torch.testing.assert_close(weights(tmp_path / "next")[name], theirs)
+    assert "started_from" in (tmp_path / "next" / "model" / "README.md").read_text()
+    run(graphs, tmp_path / "next", still, resume=True)  # without naming it again
+    run(graphs, tmp_path / "new", minutes=1e-9)
+    with pytest.raises(ConfigError, match="model to start from was none, now"):
+        run(graphs, tmp_path / "new", start=first, resume=True)
+    with pytest.raises(ConfigError, match="has dim=4; got dim=16"):
+        run(graphs, tmp_path / "wide", replace(SMALL, dim=16), start=first)
+    assert runs.started_settings(first).dim == SMALL.dim
+
+
 @pytest.mark.parametrize(
     "spoil", [lambda raw: raw[:-200], lambda raw: b"nonsense", lambda raw: b""]
 )

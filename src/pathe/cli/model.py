@@ -36,6 +36,9 @@ class TrainOptions:
         "Settings to start from: a preset that [cyan]pathe config[/] lists, or a .yaml. Default: "
         "settings that suit the graph and this machine.",
     )
+    minutes: float | None = option(
+        None, "Train for about this long at most; the same as [cyan]--set minutes=...[/]."
+    )
     set_: list[str] | None = option(
         None, "Change a setting; repeatable.", "--set", metavar="KEY=VALUE"
     )
@@ -46,7 +49,8 @@ class TrainOptions:
 
     def overrides(self) -> dict[str, Any]:
         """Returns the settings given on the command line."""
-        return read_settings(self.set_) | ({"task": self.task} if self.task else {})
+        named = {"task": self.task, "minutes": self.minutes}
+        return read_settings(self.set_) | {k: v for k, v in named.items() if v is not None}
 
     def base(self) -> Config | None:
         """Returns the settings to start from; None to choose them for the graph."""
@@ -60,8 +64,10 @@ class TrainOptions:
         leader = os.environ.get("PATHE_RUN")  # set in data-parallel worker processes
         if run := Path(leader) if leader else self.out_ if self.resume else None:
             from pathe.training.run import resumed_config
+            from pathe.training.selection import stored_candidates
 
-            base = resumed_config(run)
+            if stored_candidates(run) is None:  # else, there are several
+                base = resumed_config(run)
         return base
 
 
@@ -69,12 +75,13 @@ class TrainOptions:
 def train(data: Data, files: Files, options: TrainOptions, as_json: Json = False) -> None:
     """Train a model with early stopping, export it and evaluate it.
 
-    Settings are chosen to suit the graph and this machine; bridges are enabled if they fit a
-    20-minute budget. [cyan]--set[/] and [cyan]--preset[/] change them. The run's folder holds
+    Fine-tunes the pre-trained model, for at most 20 minutes or [cyan]--minutes[/]. On small graphs,
+    a new model is tried as well, and the best in validation is kept. [cyan]--set init=none[/], a
+    setting of the new model or a [cyan]--preset[/] trains a new model only. The run's folder holds
     settings, metrics, checkpoints, the model, [cyan]result.json[/] and [cyan]report.png[/].
     Ctrl-C saves the run; [cyan]--resume --out RUN[/] continues it exactly where it stopped.
 
-    Example: [cyan]pathe train umls --preset tiny --set dim=64[/]
+    Example: [cyan]pathe train umls --minutes 5[/]
     """
     from pathe.core.config import configure
 
@@ -84,17 +91,26 @@ def train(data: Data, files: Files, options: TrainOptions, as_json: Json = False
     with err.status("starting ..."):
         from pathe.graph.prepared import prepare
         from pathe.training import run as runs
-        from pathe.training.defaults import recommend
+        from pathe.training import selection
+        from pathe.training.defaults import plan
 
-        prepared, chosen = prepare(kg), ""
-        if base is None:
-            config, chosen = recommend(prepared, overrides)
+        prepared, candidates, chosen = prepare(kg), {"": config}, ""
+        stored = selection.stored_candidates(options.out_) if options.resume else None
+        if stored:
+            candidates = {name: configure(c, overrides, "--set") for name, c in stored.items()}
+        elif base is None:
+            found = plan(prepared, overrides)
+            candidates, chosen = found.candidates, found.description
     if chosen:
         tell(f"settings for this graph: {chosen}")
     usual = Path("runs") / f"{kg.name.replace(':', '-')}-{config.task}"
     folder = options.out_ or runs.free_folder(usual)
     tell(f"run folder: {folder}")
-    result = runs.train(prepared, config, folder, resume=options.resume, say=tell)
+    if len(candidates) > 1:
+        result = selection.train_best(prepared, candidates, folder, resume=options.resume, say=tell)
+    else:
+        [config] = candidates.values()
+        result = runs.train(prepared, config, folder, resume=options.resume, say=tell)
     if result:  # empty in worker processes: the first process reports
         print_result(result, show.result(result), as_json)
 

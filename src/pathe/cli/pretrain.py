@@ -33,6 +33,12 @@ class PretrainOptions:
         None, "A further graph to validate on only; repeatable.", "--valid", metavar="GRAPH"
     )
     steps: int | None = option(None, "Steps of the whole run. Default: 20,000.", min=1)
+    start: Path | None = option(
+        None,
+        "A model for any graph to start from instead of random weights.",
+        "--from",
+        metavar="MODEL",
+    )
     minutes: float | None = option(None, "Stop after this time; --resume goes on.")
     set_: list[str] | None = option(
         None,
@@ -53,11 +59,14 @@ class PretrainOptions:
             raise ConfigError(f"--minutes must be above 0; got {self.minutes:g}.")
         from pathe.core.settings import change
         from pathe.training.pretraining import Pretraining
-        from pathe.training.pretraining_run import check_free, resumed_settings
+        from pathe.training.pretraining_run import resumed_settings, started_settings
+        from pathe.training.run import check_free
 
         if not self.resume:
             check_free(self.out_)
-        base = resumed_settings(self.out_) if self.resume else Pretraining()
+        base = started_settings(self.start) if self.start else Pretraining()
+        if self.resume:
+            base = resumed_settings(self.out_)
         return change(base, changed, "--set")
 
 
@@ -78,7 +87,7 @@ def pretrain(graphs: Graphs, files: Files, options: PretrainOptions, as_json: Js
         from pathe.training import pretraining_run as runs
 
         settings, device = options.settings(), pick_device(options.device)
-    place = runs.Place(options.out_, options.resume, options.minutes, device)
+    place = runs.Place(options.out_, options.resume, options.start, options.minutes, device)
     trained = [files.read(data, every_relation=True) for data in graphs]
     valid = [files.read(data, every_relation=True) for data in options.valid or ()]
     tell(f"run folder: {options.out_}")

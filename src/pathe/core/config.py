@@ -106,6 +106,7 @@ class Config:
     patience: int = setting(10, "validations without improvement before early stopping", least=1)
     min_delta: float = setting(0.0, "smallest gain in validation score that counts", least=0)
     valid_negatives: int = setting(99, "validation negatives per side; 0: all entities", least=0)
+    valid_triples: int = setting(0, "most validation triples per validation; 0: all", least=0)
     validate_every: int = setting(1, "epochs between validations", least=1)
     seed: int = setting(0, "seed of weights, batches, paths, negatives and dropout")
     # evaluation

@@ -1,16 +1,15 @@
 """Default settings for a graph and a machine: what `pathe train` uses by default.
 
-Enables bridges if they fit a 20-minute budget, on a subset of the training queries if necessary.
-docs/decisions/0008-default-settings.md says why.
+Fine-tunes the pre-trained model if that fits a 20-minute budget; on small graphs, other models are
+tried as well. docs/decisions/0008-default-settings.md says why.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from pathe.core.config import Config, configure, current_names
 from pathe.core.errors import ConfigError
@@ -19,44 +18,180 @@ from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.graph.analysis import linked_pairs, wants_pairs_held_out
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.model.artifact import load_model
-from pathe.model.propagation import reach
+from pathe.training.costs import (
+    MOST_HOPS,
+    Reached,
+    bridge_seconds,
+    in_words,
+    reached_entities,
+    seconds_of,
+    steps_of,
+)
 from pathe.training.memory import check_fits
 
 BUDGET = 1200  # seconds of training for bridges, and as many for encoding
 VECTORS = 1800  # seconds for encoding all entities without bridges
 LEAST = 0.05  # least share of queries with bridges; below it, bridges are off
-MOST_HOPS = 5  # of bridges, if fewer hops reach too few entities
 # With bridges: (triples below, epochs)
 LARGE = 200_000
 EPOCHS = ((20_000, 16), (LARGE, 12), (math.inf, 6))
 RELATION_EPOCHS = ((20_000, 16), (LARGE, 4), (math.inf, 3))
 STEPS, MOST_EPOCHS = 500, 100  # least number of steps, most epochs
-EPOCH = 30  # seconds of an epoch of fine-tuning, at most
-SAMPLE, SAMPLED_ROWS = 64, 1 << 24  # queries sampled to estimate what they reach
-# Nanoseconds of training per step, per (query, entity) row and hop, per edge into a row, per path;
-# on a CPU, per core.
-COST = {
-    "cuda": {"step": 5e6, "row": 1.0, "edge": 0.1, "path": 50},
-    "cpu": {"step": 2e7, "row": 1400, "edge": 80, "path": 2e4},
-}
+# Fine-tuning
+EPOCH = 30  # seconds of an epoch, at most,
+LEAST_STEPS = 8  # but no fewer steps than this
+FEW_EPOCHS, MOST_TUNED = 5, 20  # epochs
+LEAST_VALID, MOST_VALID = 30, 2000  # validation triples
+TRIES = 600  # seconds for which several models are tried
+TUNED, TABLE, NEW = "fine-tuned", "fine-tuned with a relation table", "new"
+TUNABLE = {
+    "task", "init", "relation_vectors", "link_weight", "hold_out_pairs", "batch_size",
+    "accumulate_batches", "learning_rate", "schedule", "gradient_clip", "max_epochs",
+    "epoch_triples", "minutes", "patience", "min_delta", "valid_triples", "validate_every", "seed",
+    "accelerator", "devices", "precision", "cuda_graphs",
+}  # settings that fine-tuning uses  # fmt: skip
 ALL = {"negative_sampling": "all"}
 Settings = Mapping[str, Any]
-Reached = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to train on a graph: settings by name, the likely best first, and a description.
+
+    If there are several, the one with the best validation score is to be kept.
+    """
+
+    candidates: dict[str, Config]
+    description: str
+
+    @property
+    def first(self) -> Config:
+        return next(iter(self.candidates.values()))
 
 
 def recommend(
     kg: KnowledgeGraph | PreparedGraph, settings: Settings | None = None
 ) -> tuple[Config, str]:
     """Returns settings for a graph on this machine, and a description; keeps given settings."""
-    prepared = prepare(kg)
-    kg, settings = prepared.kg, current_names(settings or {})
+    found = plan(kg, settings, several=False)
+    return found.first, found.description
+
+
+def plan(
+    kg: KnowledgeGraph | PreparedGraph, settings: Settings | None = None, *, several: bool = True
+) -> Plan:
+    """Returns what to train on a graph on this machine; keeps given settings.
+
+    Fine-tunes the pre-trained model unless `init` or a setting that it has no use for is given. On
+    small graphs, a fine-tuned model with a relation table and a new model are tried as well, unless
+    `several` is False.
+    """
+    prepared, settings = prepare(kg), current_names(settings or {})
     given = configure(settings=settings)  # raises an error for invalid settings
     pick_device(given.accelerator)
-    if given.init == "pretrained":
-        return _fine_tuning(prepared, settings)
+    why = _why_new(given, settings)
+    if why is not None:
+        config, words, _ = _new_model(prepared, settings)
+        return Plan({NEW: config}, words + why)
+    tuned = _fine_tuning(prepared, settings)
+    if tuned is None:
+        config, words, _ = _new_model(prepared, settings)
+        return Plan({NEW: config}, f"{words}; fine-tuning the pre-trained model would take longer")
+    config, seconds = tuned
+    n_valid = len(prepared.triples("valid", "seen"))
+    several = several and not {"init", "relation_vectors"} & settings.keys()
+    if several and n_valid >= LEAST_VALID and (tries := _candidates(prepared, settings, tuned)):
+        return tries
+    return Plan({TUNED: config}, _tuning_words(prepared.kg, config, seconds))
+
+
+def _why_new(given: Config, settings: Settings) -> str | None:
+    """Returns why a new model is to be trained; None if the pre-trained one is fine-tuned."""
+    if "init" in settings:
+        return "" if given.init == "none" else None
+    if given.relation_vectors == "table" and "relation_vectors" in settings:
+        return ""
+    other = [key for key in settings if key not in TUNABLE]
+    if other:
+        return f"; a new model, as {other[0]} is set"
+    return "; a new model, as there are several devices" if given.devices > 1 else None
+
+
+def _candidates(
+    prepared: PreparedGraph, settings: Settings, tuned: tuple[Config, float]
+) -> Plan | None:
+    """Returns a plan to try several models, or None if that takes too long."""
+    config, seconds = tuned
+    new, _, new_seconds = _new_model(prepared, {"init": "none", **settings})
+    limit = 60 * config.minutes if "minutes" in settings else TRIES
+    total = 2 * seconds + new_seconds
+    if total > limit:
+        return None
+    with_table = configure(config, {"relation_vectors": "both"})
+    found = {TUNED: config, TABLE: with_table, NEW: new}
+    if "minutes" in settings:
+        each = {"minutes": config.minutes / len(found)}
+        found = {name: configure(one, each) for name, one in found.items()}
+    return Plan(found, (
+        "tries the pre-trained model fine-tuned, the same with a relation table, and a new "
+        f"model; keeps the best in validation. At most about {in_words(total)} "
+        "(--set init=pretrained or init=none trains only one)"
+    ))  # fmt: skip
+
+
+def _fine_tuning(prepared: PreparedGraph, settings: Settings) -> tuple[Config, float] | None:
+    """Returns settings to fine-tune the pre-trained model, and the seconds that it takes at most.
+
+    Epochs are short, so that training ends soon after validation stops improving. None: even a few
+    short epochs take too long.
+    """
+    kg, n, model = prepared.kg, len(prepared.kg.train), load_model().config
+    keys = "relation_vectors", "bridge", "bridge_dim", "bridge_hops", "relation_layers"
+    recipe = {key: getattr(model, key) for key in keys} | {
+        "init": "pretrained", "batch_size": min(64, _power(n / 32)), "learning_rate": 5e-4,
+        "max_epochs": MOST_TUNED, "patience": 4, "schedule": "cosine",
+    }  # fmt: skip
+    if wants_pairs_held_out(linked_pairs(kg)):
+        recipe["hold_out_pairs"] = True
+    config = _fitting(kg, recipe, settings)
+    if config is None:
+        return None
+    budget = 60 * config.minutes or BUDGET
+    one = configure(config, {"max_epochs": 1})
+    per_triple = bridge_seconds(kg, one, reached_entities(prepared), 1.0) / n
+    most = EPOCH if budget >= MOST_TUNED * EPOCH else budget / MOST_TUNED
+    triples = min(max(int(most / per_triple), LEAST_STEPS * config.batch_size), n)
+    valid = min(max(int(3 * most / per_triple), LEAST_VALID), MOST_VALID)
+    epoch = per_triple * (triples + min(valid, len(kg.valid)) / 3)
+    if epoch * FEW_EPOCHS > budget and "init" not in settings:
+        return None
+    chosen = {
+        "epoch_triples": 0 if triples == n else triples,
+        "valid_triples": valid,
+        "max_epochs": min(max(int(budget / epoch), FEW_EPOCHS), MOST_TUNED),
+    }
+    config = configure(config, {k: v for k, v in chosen.items() if k not in settings})
+    triples = min(config.epoch_triples, n) or n
+    epoch = per_triple * (triples + min(config.valid_triples or n, len(kg.valid)) / 3)
+    seconds = epoch * config.max_epochs
+    return config, min(seconds, 60 * config.minutes or seconds)
+
+
+def _tuning_words(kg: KnowledgeGraph, config: Config, seconds: float) -> str:
+    part = f" of {config.epoch_triples:,} triples" if config.epoch_triples else ""
+    table = " with a relation table" if config.relation_vectors == "both" else ""
+    return (
+        f"the pre-trained model, fine-tuned{table} for up to {config.max_epochs} epochs{part}, at "
+        f"most about {in_words(seconds)} (--set init=none trains a new model)"
+    )
+
+
+def _new_model(prepared: PreparedGraph, settings: Settings) -> tuple[Config, str, float]:
+    """Returns settings for a new model, a description, and an estimate of the seconds it takes."""
+    kg, given = prepared.kg, configure(settings=settings)
     why = ""
     if settings.get("bridge") != "none":
-        reached = _reached(prepared)
+        reached = reached_entities(prepared)
         for recipe in _bridges(kg, given, reached):
             config = _fitting(kg, recipe, settings)
             if config is None:
@@ -67,40 +202,14 @@ def recommend(
             share, seconds = _share(kg, config, settings, reached)
             if share:
                 config = configure(config, {"bridge_dropout": round(1 - share, 2)})
-                return config, _words(config, share, seconds)
-            why = f"; bridges would take {_time(seconds)} here (--set bridge=paths)"
+                return config, _words(config, share, seconds), seconds
+            why = f"; bridges would take {in_words(seconds)} here (--set bridge=paths)"
     if settings.get("bridge") != "paths":
         for recipe in _vectors(kg, given):
             config = _fitting(kg, recipe, settings)
             if config is not None and not _too_long(kg, config, settings, VECTORS):
-                return config, f"vectors{why}"
-    return given, "the plain defaults, as nothing else fits in memory or time"
-
-
-def _fine_tuning(prepared: PreparedGraph, settings: Settings) -> tuple[Config, str]:
-    """Returns settings to fine-tune the pre-trained model: short epochs, until validation falls."""
-    kg, n, model = prepared.kg, len(prepared.kg.train), load_model().config
-    keys = "relation_vectors", "bridge", "bridge_dim", "bridge_hops", "relation_layers"
-    recipe = {key: getattr(model, key) for key in keys} | {
-        "batch_size": min(64, _power(n / 32)), "learning_rate": 5e-4, "max_epochs": 20,
-        "patience": 4, "schedule": "cosine",
-    }  # fmt: skip
-    if wants_pairs_held_out(linked_pairs(kg)):
-        recipe["hold_out_pairs"] = True
-    config = configure(settings={**recipe, **settings})
-    if "epoch_triples" not in settings:
-        reached = _reached(prepared)
-        per_triple = _bridge_seconds(kg, config, reached, 1.0) / config.max_epochs / n
-        wanted = max(int(EPOCH / per_triple), 16 * config.batch_size)
-        config = configure(config, {"epoch_triples": 0 if wanted >= n else wanted})
-    triples = min(config.epoch_triples, n) or n
-    share = triples / n
-    seconds = _bridge_seconds(kg, config, _reached(prepared), share)
-    part = "" if share == 1 else f" of {triples:,} triples"
-    return config, (
-        f"the pre-trained model, fine-tuned for up to {config.max_epochs} epochs{part}, at most "
-        f"about {_time(seconds)} (--set init=none trains a new model)"
-    )
+                return config, f"vectors{why}", VECTORS
+    return given, "the plain defaults, as nothing else fits in memory or time", VECTORS
 
 
 def _bridges(kg: KnowledgeGraph, given: Config, reached: Reached) -> Iterator[Settings]:
@@ -153,42 +262,17 @@ def _fitting(kg: KnowledgeGraph, recipe: Settings, settings: Settings) -> Config
             return config
 
 
-def _reached(prepared: PreparedGraph) -> Reached:
-    """Estimates, per number of hops, the entities that a query reaches and the edges into them."""
-    kg, edges = prepared.kg, prepared.edges
-    ends_M = kg.train[:, [0, 2]].long().flatten()
-    b = min(max(SAMPLED_ROWS // kg.n_entities, 1), SAMPLE)
-    generator = torch.Generator().manual_seed(0)
-    sources_B = ends_M[torch.randint(len(ends_M), (b,), generator=generator)]
-    found = reach(edges, sources_B, MOST_HOPS, edges.keep())
-    edges_A = edges.offsets_E1.diff()[found.entities_A.long()].cumsum(0)
-    return [(n / b, int(edges_A[n - 1]) / b) for n in found.sizes]
-
-
 def _share(
     kg: KnowledgeGraph, config: Config, settings: Settings, reached: Reached
 ) -> tuple[float, float]:
     """Returns the share of queries that use bridges (0: none), and the seconds they take."""
     share = 1 - config.bridge_dropout
-    whole, valid = (_bridge_seconds(kg, config, reached, share) for share in (1.0, 0.0))
+    whole, valid = (bridge_seconds(kg, config, reached, share) for share in (1.0, 0.0))
     seconds = valid + share * (whole - valid)
     if seconds > BUDGET and "bridge" not in settings and "bridge_dropout" not in settings:
         fits = (BUDGET - valid) / (whole - valid)
         return (fits, BUDGET) if fits >= LEAST else (0.0, seconds)
     return share, seconds
-
-
-def _bridge_seconds(
-    kg: KnowledgeGraph, config: Config, reached: Reached, share: float
-) -> float:  # fmt: skip
-    """Estimates how long bridges take in training and validation, for a share of the queries."""
-    hops = [reached[min(hop, MOST_HOPS)] for hop in range(1, config.bridge_hops + 1)]
-    rows, edges = (sum(part) for part in zip(*hops, strict=True))
-    sides = {"link": 2, "relation": 1, "multi": 3}[config.task]
-    work = config.max_epochs * sides * config.bridge_dim / 32
-    valid, train = work * len(kg.valid) / 3, work * len(kg.train) * share
-    steps = _steps(kg, config) * (share > 0)
-    return _seconds(config, row=(valid + train) * rows, edge=(valid + train) * edges, step=steps)
 
 
 def _too_long(kg: KnowledgeGraph, config: Config, settings: Settings, budget: float) -> bool:
@@ -197,30 +281,14 @@ def _too_long(kg: KnowledgeGraph, config: Config, settings: Settings, budget: fl
     if asked or config.task == "relation" or config.negative_sampling != "all":
         return False
     paths = kg.n_entities * config.n_paths * (2 if config.path_form == "joined" else 1)
-    return _seconds(config, path=_steps(kg, config) * paths) > budget
-
-
-def _steps(kg: KnowledgeGraph, config: Config) -> int:
-    return config.max_epochs * -(-len(kg.train) // config.batch_size)
-
-
-def _seconds(config: Config, **work: float) -> float:
-    device = pick_device(config.accelerator).type
-    cores = torch.get_num_threads() if device == "cpu" else 1
-    return sum(n * COST[device][kind] for kind, n in work.items()) / cores / 1e9
+    return seconds_of(config, path=steps_of(kg, config) * paths) > budget
 
 
 def _words(config: Config, share: float, seconds: float) -> str:
     """Describes the settings, and how long bridges take if it is over a minute."""
     subset = "" if share >= 0.5 else f" for {share:.0%} of the queries"
-    saving = f" saves about {_time(seconds)}" if seconds > 60 else " is faster"
+    saving = f" saves about {in_words(seconds)}" if seconds > 60 else " is faster"
     return f"vectors and bridges of {config.bridge_hops} hops{subset} (--set bridge=none{saving})"
-
-
-def _time(seconds: float) -> str:
-    return (
-        f"{seconds / 3600:.0f} hours" if seconds > 7200 else f"{max(seconds / 60, 1):.0f} minutes"
-    )
 
 
 def _power(x: float) -> int:

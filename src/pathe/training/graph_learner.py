@@ -8,18 +8,25 @@ import torch
 from torch import Tensor
 
 from pathe.core.config import Config
-from pathe.core.randomness import keyed
 from pathe.evaluation.ranking import evaluate_links, evaluate_relations
 from pathe.graph.held_out import HeldOut
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.builder import VALIDATION, derived_seed
 from pathe.model.foundation import FoundationModel, view
-from pathe.model.scorer import GraphScorer
+from pathe.model.scorer import GraphScorer, Scorer
 from pathe.training.learner import Learner
 from pathe.training.mix import PAIRS, MixGraph, link_step, relation_step
 from pathe.training.pretraining import Stepper
 
-VALID_TRIPLES = 2000  # validated on at most
+
+def validate(scorer: Scorer, triples_M3: Tensor, task: str) -> dict[str, dict[str, Any]]:
+    """Returns the metrics of each task on validation triples, ranked among all candidates."""
+    known, found = scorer.prepared.known("train", "valid"), {}
+    if task != "relation":
+        found["valid_link"] = evaluate_links(scorer, triples_M3, known)
+    if task != "link":
+        found["valid_relation"] = evaluate_relations(scorer, triples_M3, known)
+    return found
 
 
 class GraphLearner(Learner):
@@ -58,8 +65,6 @@ class GraphLearner(Learner):
             prepared.kg.name, 0, prepared.edges, prepared.arrivals, prepared.train_M3,
             prepared.pairs, prepared.known("train"),
         )  # fmt: skip
-        order_M = keyed(0, torch.arange(len(self.valid_M3), device=self.device)).argsort()
-        self.valid_M3 = self.valid_M3[order_M[:VALID_TRIPLES].sort().values]
 
     def build_optimizer(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(
@@ -89,12 +94,6 @@ class GraphLearner(Learner):
         return self.stepper.loss(self.graph, step)
 
     def validate(self) -> dict[str, dict[str, Any]]:
-        config, found = self.config, {}
-        known = self.prepared.known("train", "valid")
-        seed = derived_seed(config.seed, VALIDATION)
+        seed = derived_seed(self.config.seed, VALIDATION)
         scorer = GraphScorer(self.model, self.prepared, seed)
-        if config.task != "relation":
-            found["valid_link"] = evaluate_links(scorer, self.valid_M3, known)
-        if config.task != "link":
-            found["valid_relation"] = evaluate_relations(scorer, self.valid_M3, known)
-        return found
+        return validate(scorer, self.valid_M3, self.config.task)

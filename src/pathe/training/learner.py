@@ -40,6 +40,14 @@ def validation_title(config: Config) -> str:
             return f"mean of validation MRR of links{among} and of relations"
 
 
+def sampled(triples_M3: Tensor, at_most: int) -> Tensor:
+    """Returns a fixed sample of triples, in their order; all of them if `at_most` is 0."""
+    if not at_most:
+        return triples_M3
+    order_M = keyed(0, torch.arange(len(triples_M3), device=triples_M3.device)).argsort()
+    return triples_M3[order_M[:at_most].sort().values]
+
+
 def cosine(step: int, total: int) -> float:
     """Returns the factor of the learning rate: linear warm-up in the first 2 %, cosine decay."""
     warmup = max(total // 50, 1)
@@ -76,7 +84,7 @@ class Learner(pl.LightningModule, ABC):
         """Moves the graph and the triples to the training device, once."""
         self.prepared = self.prepared.on(self.device)
         self.train_M3 = self.prepared.train_M3
-        self.valid_M3 = self.prepared.triples("valid", "seen")
+        self.valid_M3 = sampled(self.prepared.triples("valid", "seen"), self.config.valid_triples)
         self.finite = torch.ones((), dtype=torch.bool, device=self.device)
         self.loss_sum = self.loss_sum.to(self.device)
 

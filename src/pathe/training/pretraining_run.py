@@ -17,21 +17,21 @@ import torch
 from torch import Tensor
 
 from pathe.core.errors import ConfigError, DataError, Interrupted, ModelError
-from pathe.core.files import check_new_folder, replacing, write_json
+from pathe.core.files import replacing, write_json
 from pathe.core.hardware import commit, device_name, peak_memory
-from pathe.core.randomness import keyed
 from pathe.core.settings import change
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.evaluation.calibration import fit_across
 from pathe.evaluation.ranking import evaluate_links, evaluate_relations
 from pathe.graph.prepared import PreparedGraph
-from pathe.model.artifact import Artifact, save_model
+from pathe.model.artifact import Artifact, load_model, model_digest, save_model
 from pathe.model.pathe import count_parameters
 from pathe.model.scorer import GraphScorer
 from pathe.training.callbacks import StopKey
+from pathe.training.learner import sampled
 from pathe.training.mix import Mix, MixSettings
 from pathe.training.pretraining import Losses, Pretrainer, Pretraining
-from pathe.training.run import LEFTOVERS, METRICS, MODEL, RESULT, UNREADABLE, Say
+from pathe.training.run import LEFTOVERS, METRICS, MODEL, RESULT, UNREADABLE, Say, check_free
 
 CHECKPOINT = "checkpoint.pt"
 SAVE_EVERY = 300.0  # seconds between checkpoints, besides those at validations
@@ -41,10 +41,11 @@ SHOWN = (*VALID_METRICS, "relation_hits_at_1")
 
 @dataclass(frozen=True)
 class Place:
-    """Where to run, and for how long."""
+    """Where to run, from which model, and for how long."""
 
     folder: Path
     resume: bool = False
+    start: Path | None = None  # a model for any graph; None: random weights
     minutes: float | None = None
     device: torch.device | str = "cpu"
 
@@ -98,6 +99,7 @@ def pretrain(
         "settings": asdict(settings),
         "graphs": {name: prints[name] for name in trained},
         "valid": {name: prints[name] for name in named if name not in trained},
+        "start": None if place.start is None else model_digest(place.start),
     }
     state = _open(place, about)
     if torch.device(place.device).type == "cuda":
@@ -109,7 +111,10 @@ def pretrain(
         if not len(graph.triples_M3):
             reports.say(f"{graph.name}: no validation triples with entities and relations of train")
     judged = [graph for graph in judged if len(graph.triples_M3)]
-    run = PretrainingRun(place, about, Pretrainer(mix, settings), judged, reports)
+    pretrainer = Pretrainer(mix, settings)
+    if place.start is not None and state is None:
+        _load_weights(pretrainer, place.start)
+    run = PretrainingRun(place, about, pretrainer, judged, reports)
     run.start(state)
     run.go()
     return run.finish()
@@ -151,8 +156,7 @@ def _valid_graph(name: str, prepared: PreparedGraph, settings: Pretraining) -> V
     The sample depends on the graph alone, so that runs with other seeds can be compared.
     """
     triples_M3 = prepared.with_seen_relations(prepared.triples("valid", "seen"))
-    order_M = keyed(0, torch.arange(len(triples_M3), device=prepared.device)).argsort()
-    return ValidGraph(name, prepared, triples_M3[order_M[: settings.valid_triples].sort().values])
+    return ValidGraph(name, prepared, sampled(triples_M3, settings.valid_triples))
 
 
 def _open(place: Place, about: dict[str, Any]) -> dict[str, Any] | None:
@@ -163,6 +167,8 @@ def _open(place: Place, about: dict[str, Any]) -> dict[str, Any] | None:
         folder.mkdir(parents=True, exist_ok=True)
         return None
     state = read_checkpoint(folder)
+    if place.start is None:  # it needn't be named again
+        about["start"] = state["about"].get("start")
     if was := differences(state["about"], about):
         raise ConfigError(f"{folder}: can't resume with other settings or graphs: {was}.")
     for path in [path for pattern in LEFTOVERS for path in folder.glob(pattern)]:
@@ -171,15 +177,6 @@ def _open(place: Place, about: dict[str, Any]) -> dict[str, Any] | None:
         else:
             path.unlink(missing_ok=True)
     return state
-
-
-def check_free(folder: Path) -> None:
-    """Raises an error unless a new run can use the folder."""
-    if folder.is_dir() and any(folder.iterdir()):
-        raise ConfigError(
-            f"{folder} exists and is not empty. Resume it with --resume, or choose another --out."
-        )
-    check_new_folder(folder)
 
 
 def read_checkpoint(folder: Path) -> dict[str, Any]:
@@ -216,7 +213,33 @@ def differences(stored: dict[str, Any], wanted: dict[str, Any]) -> str:
             found.append(
                 f"{title} were {', '.join(were) or 'none'}, now {', '.join(are) or 'none'}"
             )
+    if (start := stored.get("start")) != wanted["start"]:
+        found.append(
+            f"the model to start from was {start or 'none'}, now {wanted['start'] or 'none'}"
+        )
     return "; ".join(found)
+
+
+def _load_weights(pretrainer: Pretrainer, model: Path) -> None:
+    """Loads the weights of a model to start from."""
+    sizes, settings = started_settings(model), pretrainer.settings
+    for key in ("dim", "n_hops", "n_layers"):
+        if (ours := getattr(settings, key)) != (its := getattr(sizes, key)):
+            raise ConfigError(f"{model} has {key}={its}; got {key}={ours}.")
+    pretrainer.model.load_state_dict(load_model(model).model.state_dict())
+
+
+def started_settings(model: Path) -> Pretraining:
+    """Returns the default settings, with the sizes of a model to start from."""
+    artifact = load_model(model)
+    if artifact.relations is not None:
+        raise ConfigError(
+            f"{model}: expected a model for any graph; this one has a relation table."
+        )
+    config = artifact.config
+    return Pretraining(
+        dim=config.bridge_dim, n_hops=config.bridge_hops, n_layers=config.relation_layers
+    )
 
 
 class PretrainingRun:
@@ -386,6 +409,7 @@ class PretrainingRun:
             "fingerprints": ", ".join(graphs.values()),
             "steps": f"{self.pretrainer.step} of {self.settings.steps}",
             "seed": self.settings.seed,
+            "started_from": self.about["start"] or "random weights",
             "mix": ", ".join(f"{key}={value}" for key, value in mix.items()),
         }
         if self.valid and self.record.get("step") == self.pretrainer.step:

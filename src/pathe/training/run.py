@@ -25,7 +25,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 
 from pathe.core.config import Config, configure, current_names
 from pathe.core.errors import ConfigError, ModelError
-from pathe.core.files import replacing, write_json
+from pathe.core.files import check_new_folder, replacing, write_json
 from pathe.core.hardware import commit, device_name, peak_memory, pick_device
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.evaluation.calibration import calibrate
@@ -123,11 +123,7 @@ def _open(
             raise ConfigError(f"{folder}: can't resume with other settings or data: {was}.")
         _remove_leftovers(folder)
     elif leads:
-        if folder.exists() and any(folder.iterdir()):
-            raise ConfigError(
-                f"{folder} exists and is not empty. Resume it with --resume, or choose another "
-                "--out."
-            )
+        check_free(folder)
         folder.mkdir(parents=True, exist_ok=True)
     last = folder / CHECKPOINTS / "last.ckpt"
     found = last if resume and last.exists() else None
@@ -137,6 +133,15 @@ def _open(
         with replacing(folder / SETTINGS) as aside:
             aside.write_text(yaml.safe_dump(about, sort_keys=False), encoding="utf-8")
     return run
+
+
+def check_free(folder: Path) -> None:
+    """Raises an error unless a new run can use the folder."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise ConfigError(
+            f"{folder} exists and is not empty. Resume it with --resume, or choose another --out."
+        )
+    check_new_folder(folder)
 
 
 def _stored_settings(folder: Path) -> dict[str, Any]:

@@ -1,0 +1,128 @@
+"""Trains several models on a graph and keeps the one with the best validation score."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pathe.core.config import Config, configure
+from pathe.core.errors import ConfigError, Interrupted
+from pathe.core.files import replacing, write_json
+from pathe.core.hardware import pick_device
+from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.graph.prepared import PreparedGraph, prepare
+from pathe.model.artifact import CARD, load_model, save_model
+from pathe.model.builder import build_scorer
+from pathe.training.graph_learner import validate
+from pathe.training.learner import sampled, validation_title
+from pathe.training.run import (
+    METRICS,
+    MODEL,
+    REPORT,
+    RESULT,
+    SETTINGS,
+    Say,
+    check_free,
+    read_result,
+    train,
+)
+
+CANDIDATES = "candidates"  # folder of the runs
+PLAN = "candidates.yaml"  # their settings
+VALID_TRIPLES = 2000  # most that models are compared on
+
+
+def train_best(
+    kg: KnowledgeGraph | PreparedGraph,
+    candidates: Mapping[str, Config],
+    folder: Path,
+    *,
+    resume: bool = False,
+    say: Say = lambda text: None,
+    progress_bar: bool = True,
+) -> dict[str, Any]:
+    """Trains a model per candidate in `folder`/candidates and returns the best one's result.
+
+    The best in validation, ranked among all entities, is copied to `folder`. A resumed run skips
+    candidates that are finished.
+    """
+    prepared, begin = prepare(kg), time.perf_counter()
+    if not resume:
+        check_free(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(folder / PLAN) as aside:
+            plan = {name: config.as_dict() for name, config in candidates.items()}
+            aside.write_text(yaml.safe_dump(plan, sort_keys=False), encoding="utf-8")
+    found: dict[str, dict[str, Any]] = {}
+    for i, (name, config) in enumerate(candidates.items(), 1):
+        say(f"{i} of {len(candidates)}: {name}")
+        place = _place(folder, name)
+        if (place / RESULT).is_file():
+            result = read_result(place)
+        else:
+            result = _train(prepared, config, place, folder, say=say, progress_bar=progress_bar)
+        found[name] = {
+            "valid_score": _score(place, config, prepared),
+            "parameters": result["parameters"],
+            "train_seconds": result["train_seconds"],
+        }
+    best = max(found, key=lambda name: float(found[name]["valid_score"]))
+    title = validation_title(configure(candidates[best], {"valid_negatives": 0}))
+    each = ", ".join(f"{name} {one['valid_score']:.3f}" for name, one in found.items())
+    say(f"kept the {best} model: the best {title} ({each})")
+    about = {"chosen": best, "candidates": found, "seconds": time.perf_counter() - begin}
+    return _keep(folder, best, about)
+
+
+def _place(folder: Path, name: str) -> Path:
+    return folder / CANDIDATES / name.replace(" ", "-")
+
+
+def _train(
+    prepared: PreparedGraph, config: Config, place: Path, folder: Path, **options: Any
+) -> dict[str, Any]:
+    """Trains a candidate, or resumes it."""
+    try:
+        return train(prepared, config, place, resume=(place / SETTINGS).is_file(), **options)
+    except Interrupted:
+        raise Interrupted(f"Stopped and saved. Resume with --resume --out {folder}") from None
+
+
+def stored_candidates(folder: Path | None) -> dict[str, Config] | None:
+    """Returns the candidates of a run to resume; None if it trains one model only."""
+    path = None if folder is None else folder / PLAN
+    if path is None or not path.is_file():
+        return None
+    stored = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if not isinstance(stored, dict):
+        raise ConfigError(
+            f"{path}: expected the settings of each candidate: truncated or modified."
+        )
+    return {name: configure(settings=one, source=str(path)) for name, one in stored.items()}
+
+
+def _score(place: Path, config: Config, prepared: PreparedGraph) -> float:
+    """Returns the mean MRR of the tasks on validation triples, ranked among all candidates."""
+    artifact, prepared = load_model(place), prepared.on(pick_device(config.accelerator))
+    scorer = build_scorer(artifact.model.to(prepared.device), config, prepared)
+    triples_M3 = sampled(prepared.triples("valid", "seen"), VALID_TRIPLES)
+    metrics = validate(scorer, triples_M3, config.task).values()
+    return sum(float(one["mrr"]) for one in metrics) / len(metrics)
+
+
+def _keep(folder: Path, best: str, about: dict[str, Any]) -> dict[str, Any]:
+    """Copies the best run's model, settings, metrics and plot to the folder; the result last."""
+    place = _place(folder, best)
+    save_model(folder / MODEL, load_model(place))
+    for name in (f"{MODEL}/{CARD}", SETTINGS, METRICS, REPORT):
+        if (place / name).is_file():
+            with replacing(folder / name) as aside:
+                shutil.copyfile(place / name, aside)
+    result = read_result(place) | {"selection": about}
+    write_json(folder / RESULT, result)
+    return result
