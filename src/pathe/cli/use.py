@@ -178,10 +178,9 @@ def similar(
 ) -> None:
     """Find the entities most similar to another one, by the cosine of their vectors.
 
-    The vectors are those that [cyan]pathe embed[/] writes.
+    The vectors are those that [cyan]pathe embed[/] writes; its help says what they are.
 
-    Examples: [cyan]pathe similar models/umls --data umls --entity virus[/],
-    [cyan]pathe similar --data examples/europe.csv --entity Vienna[/]
+    Example: [cyan]pathe similar --data examples/europe.csv --entity Vienna[/]
     """
     p = source.predictor()
     with err.status("encoding entities ..."):
