@@ -124,13 +124,44 @@ def test_without_a_model_the_pretrained_one_answers(ask, place):
     ):
         code, _, told = ask(*command, "--data", "graph", "--device", "cpu")
         assert code == 0, told
-    code, _, told = ask("similar", "--data", "graph", "--entity", "e0001")
-    assert code == 2
-    assert "no entity vectors" in told
     (place / "map.tsv").write_text("r0\tr1\n")
     code, _, told = ask("predict", *query, "--relation-map", "map.tsv")
     assert code == 2
     assert "relations as they are" in told
+
+
+def test_similar_and_embed_without_a_model(ask, place):
+    p = Predictor(str(place / "graph"))
+    code, shown, told = ask("similar", "--data", "graph", "--entity", "e0001", "-k", 3, "--json")
+    assert code == 0, told
+    expected = [n.name for n in p.similar("e0001", 3)]
+    assert [row["name"] for row in json.loads(shown)] == expected
+    code, _, said = ask("embed", "--data", "graph", "--out", "contexts.npy")
+    assert code == 0
+    assert "60 entities, 256 numbers each" in said
+    assert "zeros" not in said
+    assert np.allclose(np.load(place / "contexts.npy"), p.embed(), atol=1e-6)
+    (place / "split").mkdir()
+    (place / "split" / "train.txt").write_text("a\tr\tb\nb\tr\tc\n")
+    (place / "split" / "valid.txt").write_text("a\tr\tc\n")
+    (place / "split" / "test.txt").write_text("d\tr\ta\n")
+    _, _, said = ask("embed", "--data", "split", "--out", "zeros.tsv")
+    assert "zeros for 1 of 4 entities: they have no training triples" in said
+    code, _, said = ask("similar", "--data", "split", "--entity", "d")
+    assert code == 2
+    assert "no training triples" in said
+
+
+def test_embed_tells_of_names_that_it_changes(ask, place):
+    (place / "spaces.tsv").write_text("New York\tin\tUnited States\nBoston\tin\tUnited States\n")
+    for name, told in (("v.vec", True), ("v.tsv", False)):
+        code, shown, said = ask("embed", "--data", "spaces.tsv", "--out", name)
+        assert (code, shown) == (0, "")
+        assert ("spaces became _ in 2 of 3 names" in said) == told
+    lines = (place / "v.vec").read_text().splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["Boston", "New_York", "United_States"]
+    (place / "plain.tsv").write_text("a\tin\tb\n")
+    assert "became" not in ask("embed", "--data", "plain.tsv", "--out", "w.vec")[2]
 
 
 def test_many_queries(ask, place, python):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from pathe.core.randomness import below, draw, keyed
+from pathe.core.randomness import below, draw, keyed, name_keys
 
 
 def test_states_depend_on_every_key_and_on_nothing_else():
@@ -26,3 +26,12 @@ def test_successive_draws_of_one_state_differ():
     numbers = {int(draw(state, i)) for i in range(1000)}
     assert len(numbers) == 1000
     assert int(draw(state, torch.tensor(3))) == int(draw(state, 3))
+
+
+def test_keys_of_names_are_fixed_and_differ():
+    names = ["", "a", "Österreich", "\udc80", *(f"e{i}" for i in range(1000))]
+    keys = name_keys(names)
+    assert len(keys.unique()) == len(names)
+    assert torch.equal(name_keys(names[::-1]), keys.flip(0))
+    assert keys[1] == 3405396810240292928  # BLAKE2b, 8 bytes, little endian
+    assert name_keys([]).shape == (0,)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from support.graphs import kg_of, toy
 from support.models import any_graph_artifact, artifact_of
 
 import pathe
-from pathe.core.errors import ConfigError, UnknownNameError
+from pathe.core.errors import ConfigError, DataError, UnknownNameError
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.model.artifact import SHIPPED, load_model, save_model
 from pathe.predict.predictor import Predictor
@@ -139,12 +140,70 @@ def test_a_test_relation_that_train_lacks_is_dropped_and_counted():
     assert found["unknown_relations_dropped"] == 1
 
 
-def test_what_needs_vectors_or_a_relation_table_says_so():
-    p = Predictor(any_graph_artifact(), toy())
-    with pytest.raises(ConfigError, match="no entity vectors"):
-        p.similar("e0001")
-    with pytest.raises(ConfigError, match="no entity vectors"):
-        p.embed()
+def test_vectors_come_from_the_graph():
+    facts = family(12)
+    p = Predictor(any_graph_artifact(), KnowledgeGraph.from_triples(facts))
+    z = p.embed()
+    assert z.shape == (len(p.entity_names), 256)
+    assert z.dtype == np.float32
+    ids = p.entity_names.ids(["mother 3", "town 2", "mother 3"])
+    assert np.array_equal(p.embed(["mother 3", "town 2", "mother 3"]), z[ids])
+    near = p.similar("child 3.0", 5)
+    order = np.argsort(-(z @ z[p.entity_names.id("child 3.0")]))
+    names = [p.entity_names[i] for i in order.tolist() if p.entity_names[i] != "child 3.0"]
+    assert [n.similarity for n in near] == sorted((n.similarity for n in near), reverse=True)
+    assert {n.name for n in near} == set(names[:5])
+    assert [n.rank for n in near] == [1, 2, 3, 4, 5]
+    assert len(p.similar("child 3.0", 10_000)) == len(z) - 1
+    assert near[0].name.startswith("child 3.")  # a sibling first
+    for name, like in (("child 3.0", "child"), ("mother 2", ("mother", "father"))):
+        assert all(n.name.startswith(like) for n in p.similar(name, 10))
+    shipped = Predictor(KnowledgeGraph.from_triples(facts))  # other weights, the same vectors
+    assert np.array_equal(shipped.embed(), z)
+
+
+def test_planted_twins_are_nearest_to_each_other():
+    facts = family(12)
+    twin = [(("twin" if h == "child 5.0" else h), r, t) for h, r, t in facts if "child 5.0" in h]
+    twin += [(h, r, "twin") for h, r, t in facts if t == "child 5.0"]
+    p = Predictor(any_graph_artifact(), KnowledgeGraph.from_triples(facts + twin))
+    for one, other in (("twin", "child 5.0"), ("child 5.0", "twin")):
+        [found] = p.similar(one, 1)
+        assert found.name == other
+        assert found.similarity == pytest.approx(1, abs=1e-5)
+
+
+def test_vectors_after_added_facts_are_those_of_the_larger_graph():
+    facts = [*family(6), ("aa new", "lives in", "town 1"), ("zz new", "parent of", "aa new")]
+    p = Predictor(any_graph_artifact(), KnowledgeGraph.from_triples(facts[:-9]))
+    before = p.embed("mother 1")
+    p.add(facts[-9:-2])
+    p.embed()
+    p.add(facts[-2:])
+    whole = Predictor(any_graph_artifact(), KnowledgeGraph.from_triples(facts))
+    names = list(whole.entity_names.vocabulary)
+    assert np.allclose(p.embed(names), whole.embed(names), atol=1e-6)
+    assert p.entity_names.id("aa new") != whole.entity_names.id("aa new")
+    for name in ("aa new", "child 5.0"):
+        ours, theirs = ({n.name: n.similarity for n in x.similar(name, 999)} for x in (p, whole))
+        assert ours == pytest.approx(theirs, abs=1e-5)
+    p.add([("mother 1", "parent of", "aa new")])
+    assert not np.allclose(p.embed("mother 1"), before, atol=1e-3)
+
+
+def test_an_entity_without_facts_is_similar_to_none():
+    p = Predictor(any_graph_artifact(), kg_of("a r b; b r c; c s a", "", "d r a"))
+    assert not p.embed("d").any()
+    with pytest.raises(DataError, match="'d' has no training triples"):
+        p.similar("d")
+    assert {n.name for n in p.similar("a")} == {"b", "c"}
+    p.add([("d", "r", "b")])
+    assert p.embed("d").any()
+    assert p.similar("d", 1)[0].name == "a"
+    assert {n.name for n in p.similar("a")} == {"b", "c", "d"}
+
+
+def test_what_needs_a_relation_table_says_so():
     with pytest.raises(ConfigError, match="relations as they are"):
         Predictor(any_graph_artifact(), toy(), relation_map={"r0": "r1"})
     with pytest.raises(ConfigError, match="The model comes first"):

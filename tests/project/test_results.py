@@ -74,6 +74,30 @@ def test_what_is_said_of_missing_triples_is_what_was_measured():
         assert f"| {name} | {' | '.join(map(str, counts.values()))} |" in text
 
 
+def test_what_is_said_of_vectors_from_contexts_is_what_was_measured():
+    text = (ROOT / "docs" / "decisions" / "0011-vectors-from-contexts.md").read_text()
+    found = json.loads((ROOT / "benchmarks" / "vectors.json").read_text())
+    assert re.fullmatch(r"[0-9a-f]{40}", found["commit"])
+    kinds = ("random", "relation counts", "contexts", "trained")
+    for row in found["results"]:
+        cells = [figure(row[kind]) if kind in row else "-" for kind in kinds]
+        assert f"| {row['task']} | {row['entities']:,} | {' | '.join(cells)} |" in text
+    gains = [row["contexts"] - row["trained"] for row in found["results"] if "trained" in row]
+    better, worse = [x for x in gains if x > 0], [-x for x in gains if x < 0]
+    assert f"Trained vectors are better on {len(worse)} of {len(gains)} tasks, by at most\n" in text
+    assert f"{figure(max(worse))}, and worse on the other {len(better)}, by up to" in text
+    assert f"by up to {figure(max(better))}." in text
+    large = found["scale"]
+    assert (
+        f"take {large['seconds']:.0f} seconds on one thread, and {large['bytes'] / 1e9:.1f} GB"
+        in text
+    )
+    assert large["threads"] == 1
+    assert all(row["contexts"] > 1.1 * row["random"] for row in found["results"])
+    below = [row["task"] for row in found["results"] if row["contexts"] < row["relation counts"]]
+    assert len(below) == 2
+
+
 @pytest.mark.parametrize("family", ["fb237", "wn18rr"])
 def test_the_readme_shows_unseen_entities_as_the_files_hold_them(family):
     lines = (ROOT / "README.md").read_text().splitlines()

@@ -178,7 +178,9 @@ def similar(
 ) -> None:
     """Find the entities most similar to another one, by the cosine of their vectors.
 
-    Example: [cyan]pathe similar models/umls --data umls --entity virus[/]
+    The vectors are those that [cyan]pathe embed[/] writes; its help says what they are.
+
+    Example: [cyan]pathe similar --data examples/europe.csv --entity Vienna[/]
     """
     p = source.predictor()
     with err.status("encoding entities ..."):
@@ -262,6 +264,11 @@ def embed(
 ) -> None:
     """Write a vector for every entity of a graph, seen in training or not.
 
+    Models trained with [cyan]--set init=none[/] learn to encode entities. The pre-trained
+    model, and models fine-tuned from it, have no entity vectors. With them, a vector describes the
+    relations and neighbours that an entity and its neighbours have: it isn't learned, and doesn't
+    depend on the model.
+
     Example: [cyan]pathe embed models/umls --data umls --out vectors.parquet[/]
     """
     from pathe.data.row_files import VECTOR_FORMATS, check_file, write_vectors
@@ -269,12 +276,15 @@ def embed(
     check_file(out, VECTOR_FORMATS)
     p = source.predictor()
     with progress_bar("encoding entities") as progress:
-        p.warm(progress)
-    vectors = p.embed()
+        vectors = p.embed(progress=progress)
     names = list(p.entity_names.vocabulary)
     for path in write_vectors(out, names, vectors):
         what = f"{vectors.shape[1]} numbers each" if path == out else "names, one per line"
         tell(f"wrote {path}: {len(vectors):,} entities, {what}")
+    if out.suffix.lower() == ".vec" and (n := sum(" " in name for name in names)):
+        tell(f"spaces became _ in {n:,} of {len(names):,} names: .vec allows no spaces")
+    if n := len(vectors) - int(vectors.any(1).sum()):
+        tell(f"zeros for {n:,} of {len(names):,} entities: they have no training triples")
 
 
 @grouped

@@ -5,6 +5,10 @@ The same bits come out of torch on any device and of the compiled CPU kernel (`k
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from hashlib import blake2b
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -41,6 +45,13 @@ def draw(state: Tensor, counter: int | Tensor) -> Tensor:
 def below(bits: Tensor, n: Tensor | int) -> Tensor:
     """Maps random int64 bits to whole numbers in [0, n), for n under 2**31."""
     return (_shift(bits, 32) * n) >> 32
+
+
+def name_keys(names: Iterable[str]) -> Tensor:
+    """Returns an int64 key per name, the same on every machine."""
+    texts = (name.encode(errors="surrogatepass") for name in names)
+    digests = b"".join(blake2b(text, digest_size=8).digest() for text in texts)
+    return torch.from_numpy(np.frombuffer(digests, "<i8").astype(np.int64))
 
 
 def _shift(x: Tensor, n: int) -> Tensor:

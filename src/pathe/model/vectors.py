@@ -73,16 +73,6 @@ class EntityVectors:
         z = self.all() if entities_U is None else self.rows(entities_U)
         return self.model.aggregator.vectors(z)
 
-    @torch.no_grad()
-    def nearest(self, entity: int, k: int) -> tuple[Tensor, list[float]]:
-        """Returns the k other entities with the highest cosine similarity, and that similarity."""
-        z_E = self.flat()
-        own_1D = self.flat(torch.tensor([entity], device=z_E.device)).to(z_E)
-        near_E = torch.nn.functional.cosine_similarity(z_E, own_1D)
-        near_E[entity] = float("-inf")
-        best = near_E.topk(min(k, len(near_E) - 1))
-        return best.indices.cpu(), best.values.tolist()
-
     def grow(self, featurizer: Featurizer, changed_U: Tensor) -> None:
         """Takes a larger graph: rows become stale, but those of changed entities are encoded.
 
@@ -126,6 +116,19 @@ class EntityVectors:
         if self._fresh_U is not None:
             fresh = torch.ones_like(rows_U, dtype=torch.bool)
             self._fresh_U = _put(self._fresh_U, fresh, rows_U, n)
+
+
+@torch.no_grad()
+def nearest(vectors_ED: Tensor, own_1D: Tensor, entity: int, k: int) -> tuple[Tensor, list[float]]:
+    """Returns the k other entities with the highest cosine similarity, and that similarity.
+
+    Entities whose vector is zero are left out. `own_1D` is the vector of the entity itself.
+    """
+    near_E = torch.nn.functional.cosine_similarity(vectors_ED, own_1D.to(vectors_ED))
+    wanted_E = vectors_ED.any(1)
+    wanted_E[entity] = False
+    best = near_E.masked_fill(~wanted_E, float("-inf")).topk(min(k, int(wanted_E.sum())))
+    return best.indices.cpu(), best.values.tolist()
 
 
 def _numbers(like: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pathe.core.errors import ConfigError, DataError, UnknownNameError
 from pathe.core.hardware import pick_device
+from pathe.core.randomness import name_keys
 from pathe.core.types import (
     PARTS,
     Fact,
@@ -29,13 +30,14 @@ from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.data.schema import RelationMap, Unknown, align
 from pathe.data.vocabulary import GrowingVocabulary
 from pathe.evaluation.ranking import check_task
+from pathe.graph.context_vectors import context_vectors
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.model.artifact import Artifact, load_model
 from pathe.model.builder import build_scorer, grow_scorer
 from pathe.model.left_out import TripleScore
 from pathe.model.ranks import rank
 from pathe.model.scorer import VectorScorer
-from pathe.model.vectors import EntityVectors
+from pathe.model.vectors import nearest
 from pathe.predict.evidence import bridge_evidence, path_evidence, score_without
 from pathe.predict.missing import most_plausible
 from pathe.predict.results import (
@@ -87,6 +89,7 @@ class Predictor:
         self.scorer = build_scorer(
             model.model, model.config, prepare(kg, device), n_paths=n_paths, seed=seed
         )
+        self._contexts_ED: Tensor | None = None  # vectors for models that have none, once needed
 
     def __repr__(self) -> str:
         n_triples = self.prepared.graph.n_triples
@@ -178,18 +181,34 @@ class Predictor:
 
     # vectors
 
-    def embed(self, names: str | Iterable[str] | None = None) -> npt.NDArray[np.float32]:
-        """Returns a vector per entity: of those named, or of all in the order of their ids."""
+    def embed(
+        self, names: str | Iterable[str] | None = None, *, progress: Progress | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Returns a vector per entity: of those named, or of all in the order of their ids.
+
+        A model with entity vectors encodes them. For other models, a vector describes the relations
+        and neighbours of an entity and of its neighbours, without the model's weights; it is zero
+        for entities without training triples.
+        """
         if names is None:
             self.refresh()
-            return self._vectors.flat().float().cpu().numpy()
+            if isinstance(self.scorer, VectorScorer):
+                self.scorer.warm(progress)
+            return self._vectors().float().cpu().numpy()
         ids = self.entity_names.ids([names] if isinstance(names, str) else names)
-        return self._vectors.flat(ids.to(self.prepared.device)).float().cpu().numpy()
+        return self._vectors(ids.to(self.prepared.device)).float().cpu().numpy()
 
     def similar(self, name: str, k: int = 10) -> list[Neighbour]:
-        """Returns the k entities with the most similar vectors, by cosine."""
+        """Returns the k entities with the most similar vectors (see `embed`), by cosine."""
         check_k(k)
-        ids, near = self._vectors.nearest(self.entity_names.id(name), k)
+        entity = self.entity_names.id(name)
+        vectors_ED = self._vectors()
+        own_1D = self._vectors(torch.tensor([entity], device=vectors_ED.device))
+        if not own_1D.any():
+            raise DataError(
+                f"{name!r} has no training triples, so there is nothing to compare it by."
+            )
+        ids, near = nearest(vectors_ED, own_1D, entity, k)
         names = self.entity_names.names(ids)
         return [Neighbour(i + 1, names[i], value) for i, value in enumerate(near)]
 
@@ -300,6 +319,7 @@ class Predictor:
         if len(new_N3):
             changed_U = new_N3[:, [0, 2]].unique().long()
             grow_scorer(self.scorer, self.artifact.config, larger, changed_U)
+            self._contexts_ED = None
         return len(new_N3)
 
     def refresh(self) -> None:
@@ -312,14 +332,15 @@ class Predictor:
 
     # internals
 
-    @property
-    def _vectors(self) -> EntityVectors:
-        if not isinstance(self.scorer, VectorScorer):
-            raise ConfigError(
-                "This model has no entity vectors: it scores queries from the graph itself. "
-                "Train a model that has them with: pathe train DATA --set relation_vectors=table"
-            )
-        return self.scorer.vectors
+    def _vectors(self, entities_U: Tensor | None = None) -> Tensor:
+        """Returns one vector per entity, for some entities or for all."""
+        if isinstance(self.scorer, VectorScorer):
+            return self.scorer.vectors.flat(entities_U)
+        if self._contexts_ED is None:
+            names = self.entity_names.names(torch.arange(len(self.entity_names)))
+            keys = (name_keys(own).to(self.prepared.device) for own in (names, self.relation_names))
+            self._contexts_ED = context_vectors(self.prepared, *keys)
+        return self._contexts_ED if entities_U is None else self._contexts_ED[entities_U]
 
     def _part(self, asked: Part | None) -> Part:
         return asked or ("relation" if self.artifact.config.task == "relation" else "tail")
