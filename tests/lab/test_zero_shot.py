@@ -43,6 +43,11 @@ def test_every_graph_of_a_folder_is_evaluated_once(data, tmp_path):
         f"| one | {graph['links']['mrr']:.3f}".replace(" 0.", " .")
         in (tmp_path / "page.md").read_text()
     )
+    unreached = graph["unreached"]["count"]
+    row = next(
+        line for line in (tmp_path / "page.md").read_text().splitlines()[::-1] if "| one |" in line
+    )
+    assert row.split(" | ")[2:5:2] == [f"{graph['calibration']['ece']:.3f}"[1:], f"{unreached:,}"]
     again = pathe(*asked, cwd=tmp_path)
     assert again.stderr.count("done already") == 2
 

@@ -116,6 +116,8 @@ def evaluate_graph(artifact: Artifact, kg: KnowledgeGraph, device: torch.device)
     if artifact.config.task != "link" and kg.n_relations > 1:
         triples_M3 = prepared.triples("test")
         found["relation_prediction"] = evaluate_relations(scorer, triples_M3, prepared.known())
+        temperature = artifact.temperatures.get("relation", 1.0)
+        found["relation_calibration"] = reliability(scorer, "test", "relation", temperature)
     return found | {"peak_memory_bytes": peak_memory(device)}
 
 
@@ -185,24 +187,58 @@ def page(found: Found) -> Iterator[str]:
         ]
         yield f"| {entry.get('title', name)}{seen} | {' | '.join(cells)} |"
     averaged = [name for name, entry in about["graphs"].items() if entry.get("mean")]
-    if all(name in graphs for name in averaged):
+    whole = all(name in graphs for name in averaged)
+    if whole:
         yield _mean_row(about, graphs, averaged)
+    yield from _more(graphs, {n: e.get("title", n) for n, e in about["graphs"].items()})
+    if whole and all("relation_prediction" in graphs[name] for name in averaged):
+        hits = [graphs[name]["relation_prediction"]["hits_at_1"] for name in averaged]
+        yield f"\nMean Hits@1 of relations, {about['mean_of'].lower()}: {_short(_mean(hits))}."
     yield ""
 
 
-def _mean_row(about: Found, graphs: Found, names: list[str]) -> str:
-    def mean(values: list[float]) -> float:
-        return sum(values) / len(values)
+def _more(graphs: Found, titles: Mapping[str, str]) -> Iterator[str]:
+    """Yields the table of relation prediction, calibration and answers out of reach."""
+    yield (
+        "\nRelation prediction: MRR / Hits@1 among all relations. Calibration: the expected "
+        "calibration error of the best answer, with one temperature for all graphs. Out of reach: "
+        "answers that no path of the model's length reaches, their number and MRR, with contexts "
+        "and without.\n"
+    )
+    yield "|  | relations | calibration | of relations | out of reach | MRR | without contexts |"
+    yield "|---|---|---|---|---|---|---|"
+    for name, graph in graphs.items():
+        relations, far = graph.get("relation_prediction"), graph["unreached"]
+        by_relation = graph.get("relation_calibration") or {}
+        cells = [
+            "-" if relations is None else _published([relations["mrr"], relations["hits_at_1"]]),
+            _short(graph["calibration"].get("ece")),
+            _short(by_relation.get("ece")),
+            f"{far['count']:,}",
+            _short(far.get("mrr")),
+            _short(far.get("without_contexts", {}).get("mrr")),
+        ]
+        yield f"| {titles.get(name, name)} | {' | '.join(cells)} |"
 
+
+def _mean_row(about: Found, graphs: Found, names: list[str]) -> str:
     cells = []
     for key in ("links", "valid_and_test_pessimistic"):
         each = [graphs[name][key] for name in names]
-        cells.append(_pair({k: mean([one[k] for one in each]) for k in ("mrr", "hits_at_10")}))
+        cells.append(_pair({k: _mean([one[k] for one in each]) for k in ("mrr", "hits_at_10")}))
     for key in ("ultra", "trix"):
         pairs = [about["graphs"][name][key] for name in names]
-        cells.append(_published([mean([pair[i] for pair in pairs]) for i in (0, 1)]))
+        cells.append(_published([_mean([pair[i] for pair in pairs]) for i in (0, 1)]))
     seconds = sum(graphs[name]["seconds"] for name in names)
     return f"| **{about['mean_of']}, mean** | {' | '.join(cells)} | {seconds:.1f} |"
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}".removeprefix("0")
 
 
 def _pair(metrics: Mapping[str, float]) -> str:
@@ -210,4 +246,4 @@ def _pair(metrics: Mapping[str, float]) -> str:
 
 
 def _published(pair: list[float] | None) -> str:
-    return "-" if pair is None else " / ".join(f"{v:.3f}".removeprefix("0") for v in pair)
+    return "-" if pair is None else " / ".join(map(_short, pair))
