@@ -48,15 +48,10 @@ def evaluate(
         n_negatives, protocol = 0, "full"
     triples_M3, n_dropped = prepared.triples(split, test_set), 0
     if artifact.relations is None:  # it knows relations by their training triples
-        seen_R = torch.bincount(prepared.train_M3[:, 1], minlength=prepared.n_relations) > 0
-        seen_M = seen_R[triples_M3[:, 1]]
+        seen_M = prepared.seen_R[triples_M3[:, 1]]
         triples_M3, n_dropped = triples_M3[seen_M], int((~seen_M).sum())
     if not len(triples_M3):
-        which = {"seen": " with both entities in train", "unseen": " with an entity not in train"}
-        raise DataError(
-            f"{kg.name}: no {split} triples{which.get(test_set, '')} to evaluate on"
-            f" ({len(getattr(kg, split)):,} in total; test set: {test_set})."
-        )
+        raise DataError(_none_left(kg, split, test_set, n_dropped))
     scorer = build_scorer(artifact.model, config, prepared, n_paths=n_paths, seed=seed)
     parts = scorer, triples_M3, prepared.known()
     more: dict[str, Any] = {"names": list(kg.relations), "progress": progress}
@@ -81,6 +76,19 @@ def evaluate(
     }
     about["effi"] = report["mrr"] / (about["parameters"] / 1e6)
     return about | report
+
+
+def _none_left(kg: KnowledgeGraph, split: str, test_set: TestSet, n_dropped: int) -> str:
+    """Says why there is nothing to evaluate on, and what to do."""
+    which = {"seen": " with both entities in train", "unseen": " with an entity not in train"}
+    n = len(getattr(kg, split))
+    found = f"{kg.name}: no {split} triples{which.get(test_set, '')} to evaluate on ({n:,} in total"
+    if n_dropped:
+        found += f", {n_dropped:,} left out as their relations have no training triple"
+    found += f"; test set: {test_set})."
+    if not n:
+        return f"{found} Split a file into train,valid,test with --cut 0.8,0.1,0.1."
+    return found if test_set == "all" else f"{found} --test-set all includes the others."
 
 
 def aligned(

@@ -70,6 +70,11 @@ class PreparedGraph:
         return self.graph.degrees_E > 0
 
     @cached_property
+    def seen_R(self) -> Tensor:
+        """Which relations occur in training."""
+        return torch.bincount(self.train_M3[:, 1], minlength=self.n_relations) > 0
+
+    @cached_property
     def slots(self) -> ContextSlots:
         """The context entry and adjacency slot of each training triple."""
         return context_slots(self.graph)
