@@ -146,3 +146,35 @@ def test_the_smallest_graphs(monkeypatch, sparse):
     for nothing in (meetings([], 2, 1), meetings([(0, 0, 1)], 2, 1, torch.tensor([0]))):
         assert nothing.shape == (N_MEETINGS * 2, 2)
         assert not (nothing.to_dense() if sparse else nothing).any()
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"), [(99, 7), (64, 7), (63, 6), (15, 6), (14, 2), (5, 2), (4, 2), (0, 2)]
+)
+def test_the_largest_group_that_fits(monkeypatch, most, expected):
+    """Groups of 1, 1, 2, 3 and 7 kinds have 1, 2, 6, 15 and 64 pairs together."""
+    monkeypatch.setattr(module, "MOST", most)
+    monkeypatch.setattr(module, "SMALL", 2)
+    assert module._largest(torch.tensor([3, 1, 7, 1, 2])) == expected
+    assert module._largest(torch.tensor([], dtype=torch.long)) == 2
+
+
+def test_where_kinds_are_many_nothing_meets_at_hubs(monkeypatch):
+    """Entity 0 has all 12 relations; the others are as if it had none."""
+    rows = [(0, r, r + 1) for r in range(12)] + [(1, 3, 2), (2, 3, 3)]
+    usual = meetings(rows, 20, 12)
+    monkeypatch.setattr(module, "DENSE", 0)
+    assert torch.equal(meetings(rows, 20, 12).to_dense(), usual)
+    monkeypatch.setattr(module, "MOST", 100)
+    monkeypatch.setattr(module, "SMALL", 4)
+    found = meetings(rows, 20, 12).to_dense().view(N_MEETINGS, 24, 24)
+    assert found[0, 12, 13] == 0 < usual.view(N_MEETINGS, 24, 24)[0, 12, 13]
+    assert found[0, 15, 0] > 0  # at entity 1
+    assert torch.equal(found[-2:], usual.view(N_MEETINGS, 24, 24)[-2:])  # of pairs, as before
+
+
+def test_a_hub_of_thousands_of_relations_takes_little_memory():
+    rows = [(0, r, 1 + r % 100) for r in range(2000)]
+    found = meetings(rows, 101, 2000)
+    assert found.is_sparse
+    assert 0 < found._nnz() <= N_MEETINGS * module.MOST

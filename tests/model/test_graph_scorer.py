@@ -90,3 +90,35 @@ def test_valid_and_test_triples_change_no_score():
         assert torch.equal(
             scorer_of(kg).scores(queries, part), scorer_of(alone).scores(queries, part)
         )
+
+
+def test_planted_valid_and_test_triples_change_nothing_that_scores_are_made_of():
+    """The planted facts follow a pattern that training triples don't have."""
+    kg = toy()
+    planted = [(i, 1, (i + 30) % 60) for i in range(60)]
+    leaky = knowledge_graph(kg.train.tolist(), planted[::2], kg.test.tolist() + planted[1::2])
+    ours, theirs = scorer_of(kg), scorer_of(leaky)
+    assert torch.equal(ours.graph.meetings, theirs.graph.meetings)
+    contexts = ours.graph.contexts, theirs.graph.contexts
+    for name in ("kinds_P", "shares_P", "sums_E", "degrees_E"):
+        assert torch.equal(*(getattr(each, name) for each in contexts))
+    edges = ours.prepared.edges, theirs.prepared.edges
+    for name in ("owners_M", "neighbours_M", "relations_M"):
+        assert torch.equal(*(getattr(each, name) for each in edges))
+    kinds = torch.arange(2 * kg.n_relations)
+    assert torch.equal(ours.kinds(kinds).vectors_QKD, theirs.kinds(kinds).vectors_QKD)
+    queries = torch.tensor(planted)
+    for part in PARTS:
+        assert torch.equal(ours.scores(queries, part), theirs.scores(queries, part))
+
+
+def test_relations_and_entities_of_test_alone_change_no_score():
+    train = toy().train.tolist()
+    ours = scorer_of(knowledge_graph(train))
+    theirs = scorer_of(knowledge_graph(train, [(2, 3, 61)], [(1, 4, 60), (60, 0, 1)]))
+    queries = torch.tensor(train)
+    for part, n in zip(PARTS, (60, 3, 60), strict=True):
+        expected = ours.scores(queries, part)[:, :n]
+        torch.testing.assert_close(
+            theirs.scores(queries, part)[:, :n], expected, atol=1e-5, rtol=1e-4
+        )

@@ -78,6 +78,9 @@ def test_dense_and_sparse_relation_graphs_give_the_same(device):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
     for p in model.parameters():
         assert p.grad.abs().max() > 1e-6  # everything learns
+    with torch.no_grad():
+        found = model(graph.to_sparse(), kinds)
+        torch.testing.assert_close(found, model(graph, kinds), atol=1e-4, rtol=1e-4)
 
 
 def test_renamed_relations_have_the_same_vectors():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -133,6 +134,21 @@ def test_a_graph_of_thousands_of_relations_gets_an_answer():
     assert len(p.tails(facts[0][0], facts[0][1], 3)) == 3
 
 
+@pytest.mark.slow
+def test_five_thousand_relations_and_a_hub_of_all_of_them_get_an_answer():
+    draw = random.Random(0)
+    facts = [
+        (f"e{draw.randrange(6000)}", f"r{i % 5000}", f"e{draw.randrange(6000)}")
+        for i in range(20_000)
+    ]
+    facts += [("e0", f"r{i}", f"e{i}") for i in range(5000)]
+    p = Predictor(KnowledgeGraph.from_triples(facts))
+    assert p.scorer.graph.meetings._nnz() < 20e6
+    answers = p.tails("e1", "r10", 3)
+    assert len(answers) == 3
+    assert p.explain("e1", "r10", answers[0].name).rank == 1
+
+
 def test_a_test_relation_that_train_lacks_is_dropped_and_counted():
     kg = kg_of("a r b; b r c; c s d; d s a", "", "a q c; a r c")
     found = pathe.evaluate(any_graph_artifact(task="link"), kg, test_set="all")
@@ -210,3 +226,50 @@ def test_what_needs_a_relation_table_says_so():
         Predictor(toy(), artifact_of(toy()))
     with pytest.raises(ConfigError, match="Give the graph, too"):
         Predictor(artifact_of(toy()))
+
+
+def test_facts_of_valid_and_test_change_no_answer_and_no_reason():
+    """They are known, so they aren't offered as answers; but nothing is concluded from them."""
+    facts = family(8)
+    inner = KnowledgeGraph.from_triples([("x", "lives in", "y"), ("y", "parent of", "x")])
+    hidden = [("mother 2", "parent of", "child 3.0"), ("child 3.0", "has parent", "mother 2")]
+    plain = KnowledgeGraph.from_triples(facts)
+    leaky = KnowledgeGraph.from_triples(facts, hidden[:1], hidden[1:])
+    ours, theirs = (Predictor(kg) for kg in (plain, replace(leaky, inference=inner)))
+    assert ours.score(hidden, "head")[0].score == theirs.score(hidden, "head")[0].score
+    assert ours.tails("mother 2", "parent of", 99, filter_known=False)[:5] == [
+        replace(answer, known=answer.name != "child 3.0" and answer.known)
+        for answer in theirs.tails("mother 2", "parent of", 99, filter_known=False)[:5]
+    ]
+    for fact in hidden:
+        assert ours.explain(*fact).as_dict() == theirs.explain(*fact).as_dict()
+    assert list(ours.rules("has parent", 3, facts=4)) == list(
+        theirs.rules("has parent", 3, facts=4)
+    )
+
+
+def test_an_entity_without_edges_gets_an_answer():
+    p = Predictor(kg_of("a r b; b r c; c s a", "", "x r y"))
+    assert all(0 <= answer.probability <= 1 for answer in p.tails("x", "r"))
+    assert p.explain("x", "r", "a").bridges == []
+
+
+def test_a_relation_of_test_alone_is_known_once_a_fact_is_added():
+    p = Predictor(any_graph_artifact(), kg_of("a r b; b r c; c s a", "", "a q c"))
+    for ask in (
+        lambda: p.tails("a", "q"),
+        lambda: p.score([("a", "q", "b")]),
+        lambda: p.explain("a", "q", "b"),
+        lambda: list(p.missing(3, relations="q")),
+    ):
+        with pytest.raises(UnknownNameError, match="'q' occurs only in valid or test"):
+            ask()
+    p.add([("b", "q", "a")])
+    assert p.tails("a", "q")
+
+
+def test_a_relation_with_all_pairs_is_not_scored(monkeypatch):
+    facts = [("hub", "r", f"leaf {i}") for i in range(9)] + [("leaf 1", "s", "leaf 2")]
+    p = Predictor(any_graph_artifact(), KnowledgeGraph.from_triples(facts))
+    monkeypatch.setattr(type(p.scorer), "links", None)
+    assert list(p.missing(5)) == []

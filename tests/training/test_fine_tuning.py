@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
-from support.graphs import toy
+from support.graphs import knowledge_graph, toy
 from support.models import ANY
 from support.runs import weights
 
@@ -100,3 +102,17 @@ def test_the_time_limit_ends_training_after_an_epoch(tmp_path):
 def test_settings_that_do_not_go_together():
     with pytest.raises(ConfigError, match="one device"):
         configure(settings={"relation_vectors": "graph", "devices": 2})
+
+
+@pytest.mark.parametrize("task", ["link", "relation"])
+def test_planted_valid_and_test_triples_change_no_loss(task):
+    kg, config = toy(), configure(settings=SMALL | {"task": task})
+    planted = [(i, 1, (i + 30) % 60) for i in range(60)]
+    leaky = knowledge_graph(kg.train.tolist(), planted[::2], planted[1::2])
+    leaky = replace(leaky, inference=knowledge_graph(planted))
+    losses = []
+    for each in (kg, leaky):
+        learner = build_learner(config, PreparedGraph(each))
+        learner.setup("fit")
+        losses.append(learner.loss(torch.arange(0, 80, 3), torch.tensor(1)))
+    assert torch.equal(*losses)

@@ -219,6 +219,20 @@ def test_a_run_leaves_a_model_metrics_and_a_result(graphs, tmp_path, device):
         assert fact in card
 
 
+def test_planted_valid_and_test_triples_change_no_weight(graphs, tmp_path):
+    planted = [(i, 1, (i + 20) % 40) for i in range(40)]
+    leaky = [
+        replace(
+            kg, valid=torch.tensor(planted[::2]).int(), test=torch.tensor(planted[1::2]).int(),
+            inference=knowledge_graph(planted),
+        )
+        for kg in graphs
+    ]  # fmt: skip
+    run(graphs, tmp_path / "plain")
+    run(leaky, tmp_path / "leaky")
+    assert equal(weights(tmp_path / "plain"), weights(tmp_path / "leaky"))
+
+
 def test_the_exported_model_has_the_validated_scores(graphs, tmp_path):
     result = run(graphs, tmp_path / "run")
     artifact = load_model(tmp_path / "run")

@@ -14,7 +14,7 @@ import typer
 from rich.markup import escape
 
 from pathe.cli.output import err, tell
-from pathe.core.errors import DataError
+from pathe.core.errors import DataError, PatheError
 
 if TYPE_CHECKING:
     import torch
@@ -40,7 +40,7 @@ Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run folder or a 
 AnyModel = Annotated[
     Path | None,
     typer.Argument(
-        metavar="[MODEL]",
+        metavar="MODEL",
         help="A run folder or a model folder. Default: the pre-trained model of the package, which "
         "works on any graph.",
         show_default=False,
@@ -153,7 +153,12 @@ class ModelOnData(ModelFiles):
     """A model, the data to use it on and the device to run on."""
 
     model: AnyModel = None
-    data: DataOption
+    data: str | None = option(
+        None,
+        "The graph: same kinds of DATA as for train. [red]\\[required][/]",
+        metavar="DATA",
+        show_default=False,
+    )
     device: str = option(
         "auto", "[cyan]auto[/] (a GPU if there is one), [cyan]cpu[/] or [cyan]gpu[/]."
     )
@@ -163,7 +168,9 @@ class ModelOnData(ModelFiles):
         from pathe.core.hardware import pick_device
         from pathe.model.artifact import load_model
 
-        artifact = load_model(self.model)
+        artifact = load_model(self.model)  # first: it may be the graph, without --data before it
+        if self.data is None:
+            raise PatheError("Give the graph: --data DATA, a file, a folder or a data set's name.")
         return artifact, self.read(self.data, artifact), pick_device(self.device)
 
     def predictor(self) -> Predictor:

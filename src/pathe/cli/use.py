@@ -11,7 +11,7 @@ import typer
 from pathe.cli.options import DataOption, Json, Model, ModelFiles, ModelOnData, grouped, option
 from pathe.cli.output import err, print_parts, print_result, progress_bar, rows_out, tell
 from pathe.core.errors import PatheError, UnknownNameError
-from pathe.core.types import PARTS, fill, open_part
+from pathe.core.types import PARTS, check_k, fill, open_part
 from pathe.reports import tables as show
 from pathe.reports.plots import check_picture
 
@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     from pathe.predict.predictor import Predictor
     from pathe.predict.results import Answer
 
-K = Annotated[int, typer.Option("-k", min=1, help="Number of results to show.")]
+
+def _checked(k: int) -> int:
+    check_k(k)
+    return k
+
+
+K = Annotated[int, typer.Option("-k", callback=_checked, help="Number of results to show.")]
 Out = Annotated[
     Path | None,
     typer.Option(

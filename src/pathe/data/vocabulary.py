@@ -127,7 +127,13 @@ class Vocabulary:
             for part in {name, name[:half], name[-half:]}:
                 hits = pc.match_substring(self.array, part, ignore_case=True)
                 close.update(dict.fromkeys(self.array.filter(hits)[:_CANDIDATES].to_pylist()))
-        return nearest(name, close)
+        return nearest(name, close) or self._some()
+
+    def _some(self, n: int = 5) -> str:
+        """Returns ` Known: ...` with the first names, or an empty string if there are none."""
+        names = ", ".join(map(repr, self.array[:n].to_pylist()))
+        more = f" and {len(self) - n:,} more" if len(self) > n else ""
+        return f" Known: {names}{more}." if names else ""
 
 
 class GrowingVocabulary:

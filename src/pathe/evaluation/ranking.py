@@ -51,11 +51,7 @@ def evaluate(
         n_all, triples_M3 = len(triples_M3), prepared.with_seen_relations(triples_M3)
         n_dropped = n_all - len(triples_M3)
     if not len(triples_M3):
-        which = {"seen": " with both entities in train", "unseen": " with an entity not in train"}
-        raise DataError(
-            f"{kg.name}: no {split} triples{which.get(test_set, '')} to evaluate on"
-            f" ({len(getattr(kg, split)):,} in total; test set: {test_set})."
-        )
+        raise DataError(_none_left(kg, split, test_set, n_dropped))
     scorer = build_scorer(artifact.model, config, prepared, n_paths=n_paths, seed=seed)
     parts = scorer, triples_M3, prepared.known()
     more: dict[str, Any] = {"names": list(kg.relations), "progress": progress}
@@ -80,6 +76,19 @@ def evaluate(
     }
     about["effi"] = report["mrr"] / (about["parameters"] / 1e6)
     return about | report
+
+
+def _none_left(kg: KnowledgeGraph, split: str, test_set: TestSet, n_dropped: int) -> str:
+    """Says why there is nothing to evaluate on, and what to do."""
+    which = {"seen": " with both entities in train", "unseen": " with an entity not in train"}
+    n = len(getattr(kg, split))
+    found = f"{kg.name}: no {split} triples{which.get(test_set, '')} to evaluate on ({n:,} in total"
+    if n_dropped:
+        found += f", {n_dropped:,} left out as their relations have no training triple"
+    found += f"; test set: {test_set})."
+    if not n:
+        return f"{found} Split a file into train,valid,test with --cut 0.8,0.1,0.1."
+    return found if test_set == "all" else f"{found} --test-set all includes the others."
 
 
 def aligned(

@@ -70,6 +70,11 @@ class PreparedGraph:
         return self.graph.degrees_E > 0
 
     @cached_property
+    def seen_R(self) -> Tensor:
+        """Which relations occur in training."""
+        return torch.bincount(self.train_M3[:, 1], minlength=self.n_relations) > 0
+
+    @cached_property
     def slots(self) -> ContextSlots:
         """The context entry and adjacency slot of each training triple."""
         return context_slots(self.graph)
@@ -103,8 +108,7 @@ class PreparedGraph:
 
     def with_seen_relations(self, triples_M3: Tensor) -> Tensor:
         """Returns the triples whose relation occurs in training."""
-        seen_R = torch.bincount(self.train_M3[:, 1], minlength=self.n_relations) > 0
-        return triples_M3[seen_R[triples_M3[:, 1]]]
+        return triples_M3[self.seen_R[triples_M3[:, 1]]]
 
     def on(self, device: torch.device | str) -> PreparedGraph:
         """Returns the graph on a device; itself if it is there already."""

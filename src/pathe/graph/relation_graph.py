@@ -20,6 +20,8 @@ N_MEETINGS = 14  # matrices of a relation graph, see `relation_graph`
 DENSE = 1 << 25  # most entries of a relation graph that is stored densely: about 1,500 kinds
 AT_ONCE = 1 << 24  # pairs that are listed at once
 COUNTED = 1 << 22  # most codes that are counted in an array instead of sorted
+MOST = 1 << 20  # pairs of a sparse relation graph; with more, large groups of kinds are left out
+SMALL = 64  # kinds of a group that is never left out
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,9 @@ def relation_graph(index: Arrivals, keep_M: Tensor) -> Tensor:
     or not. Four are shared entities, four the share of b's entities that are shared; rows of these
     twelve sum to 1. The last two are edges between the same two entities: the share of a's edges
     that have one of kind b beside them, and the share of b's edges.
+
+    Where thousands of kinds would make too many meetings, entities with the most kinds count as
+    places where nothing meets: at a hub, every kind meets every other.
     """
     n, entries_P = index.n_kinds, index.counts(keep_M) > 0
     at = index.entities_P[entries_P], index.kinds_P[entries_P]
@@ -99,6 +104,9 @@ def _meet(groups_N: Tensor, kinds_N: Tensor, n_kinds: int) -> tuple[Tensor, Tens
     Groups are sorted, and have each kind at most once.
     """
     sizes_G = groups_N.unique_consecutive(return_counts=True)[1]
+    if n_kinds * n_kinds * N_MEETINGS > DENSE:
+        small_G = sizes_G <= _largest(sizes_G)
+        kinds_N, sizes_G = kinds_N[small_G.repeat_interleave(sizes_G)], sizes_G[small_G]
     found: list[tuple[Tensor, Tensor]] = []
     for first, last, sizes_F in _blocks(sizes_G):
         starts_F = (sizes_F.cumsum(0) - sizes_F + first).repeat_interleave(sizes_F)
@@ -114,6 +122,15 @@ def _meet(groups_N: Tensor, kinds_N: Tensor, n_kinds: int) -> tuple[Tensor, Tens
     codes_S, row_N = torch.cat([codes for codes, _ in found]).unique(return_inverse=True)
     counts_S = torch.zeros_like(codes_S).index_add_(0, row_N, torch.cat([c for _, c in found]))
     return codes_S // n_kinds, codes_S % n_kinds, counts_S.float()
+
+
+def _largest(sizes_G: Tensor) -> int:
+    """Returns the size up to which groups have MOST pairs together; at least SMALL."""
+    sorted_G = sizes_G.sort().values
+    fits_G = (sorted_G * sorted_G).cumsum(0) <= MOST
+    if bool(fits_G.all()):
+        return int(sorted_G[-1]) if len(sorted_G) else SMALL
+    return max(int(sorted_G[int(fits_G.sum())]) - 1, SMALL)
 
 
 def _blocks(sizes_G: Tensor) -> Iterator[tuple[int, int, Tensor]]:

@@ -108,9 +108,12 @@ def model_folder(folder: str | Path) -> Path:
             f"--resume --out {folder}"
         )
     if not (folder / CONFIG).is_file():
+        what = "no such model folder" if not folder.exists() else "not a model folder"
+        reason = f", as it has no {CONFIG}" if folder.is_dir() else ""
         raise ModelError(
-            f"{folder}: not a model folder, as it has no {CONFIG}. Expected a folder written by "
-            "`pathe train`: a run, or the `model` folder in it."
+            f"{folder}: {what}{reason}. Expected a folder written by `pathe train`: a run, or the "
+            "`model` folder in it. If it is a graph, give it as --data alone, without a model: the "
+            "pre-trained one answers."
         )
     return folder
 

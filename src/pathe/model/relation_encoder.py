@@ -29,13 +29,27 @@ class RelationLayer(nn.Module):
     def _messages(self, x_QKD: Tensor, graph: Tensor) -> Tensor:
         """Returns the sum over meetings t of meetings[t] * (A_t @ x)."""
         q, k, d = x_QKD.shape
-        if graph.is_sparse:
+        if graph.is_sparse and (torch.is_grad_enabled() or graph.is_cuda):
             x_KN = x_QKD.transpose(0, 1).reshape(k, q * d)
             found = torch.sparse.mm(graph, x_KN).view(N_MEETINGS, k, q, d)
             return torch.einsum("tkqd,td->qkd", found, self.meetings)
+        if graph.is_sparse:  # query by query: all T products of all queries would take much memory
+            each = (_product(graph, x_KD).view(N_MEETINGS, k, d) for x_KD in x_QKD)
+            return torch.stack([(x_TKD * self.meetings[:, None]).sum(0) for x_TKD in each])
         # one K x K matrix per dimension: T times fewer operations than one per meeting
         mixed_DKK = (self.meetings.t() @ graph.view(N_MEETINGS, k * k)).view(d, k, k)
         return torch.bmm(mixed_DKK, x_QKD.permute(2, 1, 0)).permute(2, 1, 0)
+
+
+def _product(graph: Tensor, x_KD: Tensor) -> Tensor:
+    """Computes `graph @ x` on a CPU without gradients, some five times faster than torch.sparse.
+
+    The entries of the graph are sorted by row.
+    """
+    rows_N, columns_N = graph.indices()
+    sizes = torch.bincount(rows_N, minlength=len(graph))
+    starts = sizes.cumsum(0) - sizes
+    return F.embedding_bag(columns_N, x_KD, starts, mode="sum", per_sample_weights=graph.values())
 
 
 class RelationEncoder(nn.Module):

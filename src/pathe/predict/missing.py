@@ -89,7 +89,8 @@ def most_plausible(
     heads_R = _by_relation(graph.out_contexts, graph.n_relations)
     tails_R = _by_relation(graph.in_contexts, graph.n_relations)
     loops_R = _has_loops(graph)
-    parts_R = {r: _parts(scorer, heads_R[r], tails_R[r]) for r in relations}
+    sizes_R = torch.bincount(graph.triples_M3[:, 1], minlength=graph.n_relations).tolist()
+    parts_R = {r: _parts(scorer, heads_R[r], tails_R[r], sizes_R[r]) for r in relations}
     total = sum(sum(map(len, p)) + len(p) * len(heads_R[r]) for r, p in parts_R.items())
     queries = _Queries(scorer, known, temperature, total, progress)
     none = torch.empty(0, device=graph.device)
@@ -129,9 +130,12 @@ def _best_pairs(
         yield Best(triples_K3, scores_BN.flatten()[top.indices], top.values)
 
 
-def _parts(scorer: Scorer, heads_N: Tensor, tails_N: Tensor) -> list[Tensor]:
-    """Splits the tails into chunks: with bridges, their scores as queries must fit in memory."""
-    if not len(tails_N):
+def _parts(scorer: Scorer, heads_N: Tensor, tails_N: Tensor, n_triples: int) -> list[Tensor]:
+    """Splits the tails into chunks: with bridges, their scores as queries must fit in memory.
+
+    There are none if the graph has all pairs, as where a relation has one head or one tail.
+    """
+    if len(heads_N) * len(tails_N) == n_triples:
         return []
     if not scorer.bridged:
         return [tails_N]

@@ -152,7 +152,7 @@ class Predictor:
         for part, name in zip(PARTS, query, strict=True):
             if name is not None:
                 if part == "relation":
-                    self._relation_ids([name])
+                    self._asked_relations([name])
                 else:
                     self.entity_names.id(name)
 
@@ -355,7 +355,7 @@ class Predictor:
         if relations is None:
             return list(range(len(self.relation_names)))
         relations = [relations] if isinstance(relations, str) else relations
-        return sorted(set(self.relation_names.ids(relations).tolist()))
+        return sorted(set(self._asked_relations(list(relations)).tolist()))
 
     def _named(self, steps: Iterable[tuple[int, int, int]]) -> list[Fact]:
         entities, relations = self.entity_names, self.relation_names
@@ -369,9 +369,24 @@ class Predictor:
             if names[0] is None:
                 columns.append(torch.full((len(names),), -1))
             else:
-                ids = self._relation_ids if place == 1 else self.entity_names.ids
+                ids = self._asked_relations if place == 1 else self.entity_names.ids
                 columns.append(ids(names))
         return torch.stack(columns, 1).to(self.prepared.device)
+
+    def _asked_relations(self, names: list[str]) -> Tensor:
+        """Returns the ids of relations to predict with.
+
+        Without a table of relations, the model must have seen triples of them in the graph.
+        """
+        ids_B = self._relation_ids(names)
+        if self.artifact.relations is None:
+            for name, seen in zip(names, self.prepared.seen_R[ids_B].tolist(), strict=True):
+                if not seen:
+                    raise UnknownNameError(
+                        f"The relation {name!r} occurs only in valid or test, but this model knows "
+                        "relations by their training triples. Add some to train."
+                    )
+        return ids_B
 
     def _relation_ids(self, names: list[str]) -> Tensor:
         try:

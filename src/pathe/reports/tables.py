@@ -47,6 +47,10 @@ def number(value: float | None, digits: int = 1) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
+def _triples(n: int) -> str:
+    return "1 triple" if n == 1 else f"{n:,} triples"
+
+
 def _right(title: str = "") -> Column:
     return Column(title, justify="right")
 
@@ -182,9 +186,9 @@ def result(found: dict[str, Any]) -> Iterator[RenderableType]:
         if found["task"] == "relation":
             among = f"{n} relations"
         paths = f", {found['n_paths']} paths per entity" if found["n_paths"] else ""
-        yield f"  {found['n_triples']:,} triples, ranked among {among}{paths}"
+        yield f"  {_triples(found['n_triples'])}, ranked among {among}{paths}"
         if n_dropped := found.get("unknown_relations_dropped"):
-            yield f"  {n_dropped:,} triples left out: their relations have no training triple"
+            yield f"  {_triples(n_dropped)} left out: no training triple has their relation"
         sides = {"heads": "head", "tails": "tail", "relations": "relation"}
         shown = {"all": found} | {name: found.get(key) for name, key in sides.items()}
         rows = ((name, *(number(row[m.key], m.digits) for m in METRICS))
