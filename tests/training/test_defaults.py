@@ -155,11 +155,11 @@ def test_where_bridges_do_not_fit_batches_are_smaller_then_there_are_none(monkey
     kg = knowledge_graph([(i, 0, (i * i + k) % 200) for i in range(200) for k in range(8)])
     assert recommend(kg)[0].batch_size == 32
 
-    def check(config: Config, n_entities: int, n_triples: int) -> None:
+    def check(config: Config, prepared: PreparedGraph) -> None:
         if config.batch_size > largest and (config.bridge == "paths" or config.n_paths > 4):
             raise ConfigError("too much")
 
-    monkeypatch.setattr(defaults, "check_fits", check)
+    monkeypatch.setattr(defaults, "check_memory", check)
     largest = 10
     assert recommend(kg)[0].batch_size == 8
     assert recommend(kg)[0].bridge == "paths"

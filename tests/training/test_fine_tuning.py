@@ -14,8 +14,10 @@ from pathe.core.config import configure
 from pathe.core.errors import ConfigError
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.artifact import load_model
+from pathe.training import memory
 from pathe.training import run as runs
 from pathe.training.defaults import recommend
+from pathe.training.memory import check_memory, graph_step_bytes
 from pathe.training.run import build_learner, read_metrics
 
 SMALL = ANY | {"batch_size": 40, "max_epochs": 4, "learning_rate": 0.01, "accelerator": "cpu"}
@@ -97,6 +99,27 @@ def test_a_table_of_relations_may_be_added_to_the_pretrained_model(tmp_path):
 def test_the_time_limit_ends_training_after_an_epoch(tmp_path):
     result = train(tmp_path, max_epochs=50, minutes=1e-4)
     assert result["epochs"] == 1
+
+
+def test_steps_that_do_not_fit_in_memory_are_refused(monkeypatch):
+    star = PreparedGraph(knowledge_graph([(0, i % 3, i + 1) for i in range(3000)]))
+    line = PreparedGraph(knowledge_graph([(i, i % 3, i + 1) for i in range(3000)]))
+    many = PreparedGraph(knowledge_graph([(i, i, i + 1) for i in range(3000)]))
+    config = configure(settings=ANY | {"batch_size": 64, "task": "link", "accelerator": "cpu"})
+    on_star, on_line, on_many = (graph_step_bytes(config, graph) for graph in (star, line, many))
+    # queries reach all of a star, a few entities of a line; relations of the latter are many
+    assert on_star > 5 * on_line
+    assert on_many > 5 * on_line
+    monkeypatch.setattr(memory, "free_memory", lambda device: int(1.1 * on_many))
+    check_memory(config, many)
+    with pytest.raises(ConfigError, match=r"Lower batch_size \(64\), or set task=link"):
+        check_memory(configure(config, {"task": "multi"}), many)
+    monkeypatch.setattr(memory, "free_memory", lambda device: on_star // 3)
+    with pytest.raises(ConfigError, match=r"Lower batch_size \(64\)\.$"):
+        check_memory(config, star)
+    asked = {"init": "pretrained", "accelerator": "cpu"}
+    monkeypatch.setattr(memory, "free_memory", lambda device: 1 << 29)
+    assert recommend(star, asked)[0].batch_size < recommend(line, asked)[0].batch_size
 
 
 def test_settings_that_do_not_go_together():

@@ -12,12 +12,13 @@ from pathe.model.propagation import reach
 
 MOST_HOPS = 5  # of bridges, if fewer hops reach too few entities
 SAMPLE, SAMPLED_ROWS = 64, 1 << 24  # queries sampled to estimate what they reach
-# Nanoseconds of training per step, per (query, entity) row and hop, per edge into a row, per path;
-# on a CPU, per core.
+# Nanoseconds of training per step, per (query, entity) row and hop, per edge into a row, per path,
+# and per multiplication in the encoder of relations; on a CPU, per core.
 COST = {
-    "cuda": {"step": 5e6, "row": 1.0, "edge": 0.1, "path": 50},
-    "cpu": {"step": 2e7, "row": 1400, "edge": 80, "path": 2e4},
+    "cuda": {"step": 5e6, "row": 1.0, "edge": 0.1, "path": 50, "multiply": 3e-4},
+    "cpu": {"step": 2e7, "row": 1400, "edge": 80, "path": 2e4, "multiply": 0.3},
 }
+MOST_MET = 1500  # kinds that a kind of edge meets, at most: larger relation graphs are sparse
 Reached = list[tuple[float, float]]
 
 
@@ -42,8 +43,14 @@ def bridge_seconds(
     sides = {"link": 2, "relation": 1, "multi": 3}[config.task]
     work = config.max_epochs * sides * config.bridge_dim / 32
     valid, train = work * len(kg.valid) / 3, work * len(kg.train) * share
-    steps = steps_of(kg, config) * (share > 0)
-    return seconds_of(config, row=(valid + train) * rows, edge=(valid + train) * edges, step=steps)
+    steps, multiplies = steps_of(kg, config) * (share > 0), 0.0
+    if config.relation_vectors != "table":
+        n_kinds = 2 * kg.n_relations
+        encoded = min(2 * config.batch_size, n_kinds) if config.task == "link" else kg.n_relations
+        met = n_kinds * min(n_kinds, MOST_MET)
+        multiplies = steps * config.relation_layers * config.bridge_dim * encoded * met
+    rows, edges = (valid + train) * rows, (valid + train) * edges
+    return seconds_of(config, row=rows, edge=edges, step=steps, multiply=multiplies)
 
 
 def steps_of(kg: KnowledgeGraph, config: Config) -> int:

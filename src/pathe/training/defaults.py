@@ -27,7 +27,7 @@ from pathe.training.costs import (
     seconds_of,
     steps_of,
 )
-from pathe.training.memory import check_fits
+from pathe.training.memory import check_memory
 
 BUDGET = 1200  # seconds of training for bridges, and as many for encoding
 VECTORS = 1800  # seconds for encoding all entities without bridges
@@ -153,7 +153,7 @@ def _fine_tuning(prepared: PreparedGraph, settings: Settings) -> tuple[Config, f
     }  # fmt: skip
     if wants_pairs_held_out(linked_pairs(kg)):
         recipe["hold_out_pairs"] = True
-    config = _fitting(kg, recipe, settings)
+    config = _fitting(prepared, recipe, settings)
     if config is None:
         return None
     budget = 60 * config.minutes or BUDGET
@@ -181,8 +181,8 @@ def _tuning_words(kg: KnowledgeGraph, config: Config, seconds: float) -> str:
     part = f" of {config.epoch_triples:,} triples" if config.epoch_triples else ""
     table = " with a relation table" if config.relation_vectors == "both" else ""
     return (
-        f"the pre-trained model, fine-tuned{table} for up to {config.max_epochs} epochs{part}, at "
-        f"most about {in_words(seconds)} (--set init=none trains a new model)"
+        f"the pre-trained model, fine-tuned{table} for up to {config.max_epochs} "
+        f"epoch{'s' * (config.max_epochs > 1)}{part}, at most about {in_words(seconds)} (--set init=none trains a new model)"
     )
 
 
@@ -193,7 +193,7 @@ def _new_model(prepared: PreparedGraph, settings: Settings) -> tuple[Config, str
     if settings.get("bridge") != "none":
         reached = reached_entities(prepared)
         for recipe in _bridges(kg, given, reached):
-            config = _fitting(kg, recipe, settings)
+            config = _fitting(prepared, recipe, settings)
             if config is None:
                 why = "; bridges need more memory than this machine has"
                 continue
@@ -206,7 +206,7 @@ def _new_model(prepared: PreparedGraph, settings: Settings) -> tuple[Config, str
             why = f"; bridges would take {in_words(seconds)} here (--set bridge=paths)"
     if settings.get("bridge") != "paths":
         for recipe in _vectors(kg, given):
-            config = _fitting(kg, recipe, settings)
+            config = _fitting(prepared, recipe, settings)
             if config is not None and not _too_long(kg, config, settings, VECTORS):
                 return config, f"vectors{why}", VECTORS
     return given, "the plain defaults, as nothing else fits in memory or time", VECTORS
@@ -248,12 +248,12 @@ def _vectors(kg: KnowledgeGraph, given: Config) -> Iterator[Settings]:
     yield {"batch_size": min(1024, _power(n / 64))}
 
 
-def _fitting(kg: KnowledgeGraph, recipe: Settings, settings: Settings) -> Config | None:
+def _fitting(prepared: PreparedGraph, recipe: Settings, settings: Settings) -> Config | None:
     """Returns the recipe with the given settings and a batch size that fits in memory, or None."""
     config = configure(settings={**recipe, **settings})
     while True:
         try:
-            check_fits(config, kg.n_entities, len(kg.train))
+            check_memory(config, prepared)
         except ConfigError:
             if "batch_size" in settings or config.batch_size <= 8:
                 return None

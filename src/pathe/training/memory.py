@@ -6,6 +6,37 @@ from pathe.core.config import Config
 from pathe.core.errors import ConfigError
 from pathe.core.hardware import free_memory, pick_device
 from pathe.graph.paths import N_POSITIONS
+from pathe.graph.prepared import PreparedGraph
+from pathe.graph.relation_graph import DENSE, N_MEETINGS
+from pathe.training.costs import MOST_HOPS, reached_entities
+
+
+def check_memory(config: Config, prepared: PreparedGraph) -> None:
+    """Raises a ConfigError if a training step on a graph won't fit in free memory."""
+    if config.relation_vectors == "table":
+        check_fits(config, prepared.n_entities, len(prepared.kg.train))
+        return
+    n_bytes, free = graph_step_bytes(config, prepared), free_memory(pick_device(config.accelerator))
+    if n_bytes > free:
+        raise ConfigError(
+            f"A training step would take about {n_bytes / 2**30:.1f} GiB; {free / 2**30:.1f} GiB "
+            f"are free. Lower batch_size ({config.batch_size})"
+            + (", or set task=link." if config.task != "link" else ".")
+        )
+
+
+def graph_step_bytes(config: Config, prepared: PreparedGraph) -> float:
+    """Estimates the bytes of a step of a model whose relation vectors come from the graph."""
+    n_entities, n_kinds = prepared.n_entities, 2 * prepared.n_relations
+    queries = 2 * min(config.batch_size, len(prepared.kg.train))
+    rows, _ = reached_entities(prepared)[min(config.bridge_hops, MOST_HOPS)]
+    states = queries * rows * config.bridge_dim * (2 * config.bridge_hops + 4)
+    encoded = min(queries, n_kinds) if config.task == "link" else prepared.n_relations
+    is_dense = n_kinds * n_kinds * N_MEETINGS <= DENSE
+    per_layer = encoded * n_kinds * config.bridge_dim * (6 if is_dense else 6 + N_MEETINGS)
+    if is_dense:
+        per_layer += config.bridge_dim * n_kinds * n_kinds
+    return 4 * (states + config.relation_layers * per_layer + 4 * queries * n_entities)
 
 
 def check_fits(config: Config, n_entities: int, n_triples: int) -> None:

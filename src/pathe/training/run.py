@@ -50,7 +50,7 @@ from pathe.training.callbacks import (
 )
 from pathe.training.graph_learner import GraphLearner
 from pathe.training.learner import MONITOR, Learner, validation_title
-from pathe.training.memory import check_fits
+from pathe.training.memory import check_memory
 from pathe.training.vector_learner import PathELearner
 
 CHECKPOINTS, MODEL, RESULT, METRICS = "checkpoints", "model", "result.json", "metrics.jsonl"
@@ -99,9 +99,9 @@ def train(
     given, kg = kg, kg.kg if isinstance(kg, PreparedGraph) else kg
     if config.task != "link" and kg.n_relations < 2:
         raise ConfigError("Relation prediction needs at least two relations; this graph has one.")
-    check_fits(config, kg.n_entities, len(kg.train))
-    run = _open(folder, config, kg.fingerprint(), resume, say, progress_bar)
     prepared = prepare(given)
+    check_memory(config, prepared)
+    run = _open(folder, config, kg.fingerprint(), resume, say, progress_bar)
     _give_hints(run, prepared)
     fitted = _fit(run, prepared)
     if fitted is None:
