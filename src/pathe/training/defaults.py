@@ -180,9 +180,10 @@ def _fine_tuning(prepared: PreparedGraph, settings: Settings) -> tuple[Config, f
 def _tuning_words(kg: KnowledgeGraph, config: Config, seconds: float) -> str:
     part = f" of {config.epoch_triples:,} triples" if config.epoch_triples else ""
     table = " with a relation table" if config.relation_vectors == "both" else ""
+    epochs = f"{config.max_epochs} epoch{'s' * (config.max_epochs > 1)}{part}"
     return (
-        f"the pre-trained model, fine-tuned{table} for up to {config.max_epochs} "
-        f"epoch{'s' * (config.max_epochs > 1)}{part}, at most about {in_words(seconds)} (--set init=none trains a new model)"
+        f"the pre-trained model, fine-tuned{table} for up to {epochs}, at most about "
+        f"{in_words(seconds)} (--set init=none trains a new model)"
     )
 
 
