@@ -48,6 +48,12 @@ def test_relations_are_scored_as_by_the_model():
     torch.testing.assert_close(found.scores(triples, "relation"), expected, atol=1e-5, rtol=1e-4)
 
 
+def test_relations_without_training_triples_are_no_candidates():
+    kg = knowledge_graph([(i, i % 2, i + 1) for i in range(9)], test=[(0, 2, 3)])
+    scores = scorer_of(kg).relations(torch.tensor([0, 1]), torch.tensor([1, 5]))
+    assert scores.isinf().tolist() == [[False, False, True]] * 2
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_ranks_do_not_depend_on_chunks_or_caches(part, monkeypatch):
     kg = toy()

@@ -357,7 +357,8 @@ class GraphScorer(Scorer):
             self.model.relation_scores(edges, self.graph, self.kinds, heads_C, tails_C)
             for heads_C, tails_C in zip(heads_B.split(chunk), tails_B.split(chunk), strict=True)
         ]
-        return torch.cat(found)
+        # nothing is known about a relation without training triples
+        return torch.cat(found).masked_fill_(~self.prepared.seen_R, float("-inf"))
 
     def score_bytes(self) -> int:
         return 44 * self.prepared.n_entities
