@@ -55,7 +55,7 @@ def trained(name: str, how: str) -> dict[str, Any]:
         case "without bridges":
             config, _ = recommend(kg, settings | {"bridge": "none"})
         case _:
-            config, _ = recommend(kg, settings)
+            config, _ = recommend(kg, settings | {"init": "none"})
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         result = train(kg, config, Path(folder) / "run", progress_bar=False)

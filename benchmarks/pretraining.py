@@ -1,8 +1,8 @@
-"""Pre-training, one change at a time: `python benchmarks/pretraining.py [--only NAME ...]`.
+"""Ablations of pre-training: `python benchmarks/pretraining.py [--only NAME ...]`.
 
 Each variant is a short run of `pathe pretrain` from random weights, with the same number of steps
-unless it says otherwise, validated on the 12 GraIL inference graphs. Variants in the file are
-skipped, so a list can be worked off in several commands. `--table` prints what the file has.
+unless it says otherwise, validated on the 12 GraIL inference graphs. Variants already in the
+file are skipped, so the benchmark can be run in several parts. `--table` prints what the file has.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def run(name: str, device: torch.device) -> dict[str, Any]:
 def table(variants: dict[str, Any]) -> str:
     """Returns the figures as a Markdown table."""
     lines = [
-        "| change | MRR | Hits@10 | relations' Hits@1 | large graphs' MRR | seconds |",
+        "| change | MRR | Hits@10 | relation Hits@1 | large graphs' MRR | seconds |",
         "|---|---|---|---|---|---|",
     ]
     for name, one in variants.items():

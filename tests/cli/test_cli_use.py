@@ -138,7 +138,7 @@ def test_similar_and_embed_without_a_model(ask, place):
     assert [row["name"] for row in json.loads(shown)] == expected
     code, _, said = ask("embed", "--data", "graph", "--out", "contexts.npy")
     assert code == 0
-    assert "60 entities, 256 numbers each" in said
+    assert "60 entities, 256 dimensions" in said
     assert "zeros" not in said
     assert np.allclose(np.load(place / "contexts.npy"), p.embed(), atol=1e-6)
     (place / "split").mkdir()
@@ -211,7 +211,7 @@ def test_similar_missing_and_embed(ask, place, python):
     assert pq.read_table(place / "missing.parquet").num_rows == 4
     code, _, said = ask("embed", *USE, "--out", "v.npy")
     assert code == 0
-    assert "60 entities, 8 numbers each" in said
+    assert "60 entities, 8 dimensions" in said
     assert np.allclose(np.load(place / "v.npy"), python.embed(), atol=1e-5)
 
 

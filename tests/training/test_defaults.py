@@ -182,8 +182,8 @@ def test_the_pretrained_model_is_fine_tuned_unless_its_settings_do_not_fit():
     for key, value in (("dim", 32), ("bridge", "none"), ("loss", "bce"), ("n_paths", 2)):
         config, words = recommend_any(toy(), CPU | {key: value})
         assert (config.init, getattr(config, key)) == ("none", value)
-        assert words.endswith(f"a new model, as {key} is set")
-    assert "several devices" in recommend_any(toy(), CPU | {"devices": 2})[1]
+        assert words.endswith(f"trains a new model because {key} is set")
+    assert "a single device" in recommend_any(toy(), CPU | {"devices": 2})[1]
 
 
 def test_several_models_are_tried_where_there_is_time_and_validation(slower, monkeypatch):
@@ -195,7 +195,7 @@ def test_several_models_are_tried_where_there_is_time_and_validation(slower, mon
     assert table == configure(tuned, {"relation_vectors": "both"})
     assert (new.init, new.bridge) == ("none", "paths")
     assert {config.seed for config in found.candidates.values()} == {3}
-    assert "keeps the best in validation" in found.description
+    assert "the best validation score" in found.description
     for given in ({"init": "pretrained"}, {"init": "none"}, {"relation_vectors": "both"}):
         assert len(plan(toy(), CPU | given).candidates) == 1
     limited = plan(toy(), CPU | {"minutes": 9.0})
@@ -220,7 +220,7 @@ def test_fine_tuning_keeps_to_its_budget_on_a_slower_machine(slower):
         epochs.append((config.epoch_triples or len(kg.train), config.max_epochs))
     assert epochs == sorted(epochs, reverse=True)
     assert epochs[-1][0] < len(kg.train)
-    assert "fine-tuning the pre-trained model would take longer" in words
+    assert "because fine-tuning would take too long" in words
     forced, words = recommend_any(kg, CPU | {"init": "pretrained"})
     assert forced.init == "pretrained"
     assert forced.max_epochs == defaults.FEW_EPOCHS

@@ -266,7 +266,7 @@ def test_other_graphs_are_validated_and_those_without_validation_triples_are_nam
     result = pretrain([alone], SMALL, place, valid=graphs[1:], reports=Reports(lines.append))
     assert set(result["metrics"]["graphs"]) == {"other"}
     assert (set(result["graphs"]), set(result["valid"])) == ({"alone"}, {"other"})
-    assert lines[0].startswith("alone: no validation triples")
+    assert lines[0].startswith("alone: not validated: no validation triples")
     result = pretrain(graphs[:1], SMALL, Place(tmp_path / "both"), valid=graphs[1:])
     assert set(result["metrics"]["graphs"]) == {"toy", "other"}
     for found in result["calibration"].values():  # graphs that it wasn't trained on

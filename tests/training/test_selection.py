@@ -37,7 +37,7 @@ def test_the_best_in_validation_is_kept(tmp_path, names):
     found = result["selection"]
     assert found["chosen"] == "good"
     assert list(found["candidates"]) == list(names)
-    assert said[-1].startswith("kept the good model: the best validation MRR (")
+    assert said[-1].startswith("best validation MRR: good (")
     ours, theirs = weights(tmp_path), weights(tmp_path / "candidates" / "good")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert (

@@ -75,11 +75,13 @@ class TrainOptions:
 def train(data: Data, files: Files, options: TrainOptions, as_json: Json = False) -> None:
     """Train a model with early stopping, export it and evaluate it.
 
-    Fine-tunes the pre-trained model, for at most 20 minutes or [cyan]--minutes[/]. On small graphs,
-    a new model is tried as well, and the best in validation is kept. [cyan]--set init=none[/], a
-    setting of the new model or a [cyan]--preset[/] trains a new model only. The run's folder holds
-    settings, metrics, checkpoints, the model, [cyan]result.json[/] and [cyan]report.png[/].
-    Ctrl-C saves the run; [cyan]--resume --out RUN[/] continues it exactly where it stopped.
+    Fine-tunes the pre-trained model for at most 20 minutes, or [cyan]--minutes[/]. On small graphs,
+    also trains a variant with a relation table and a new model, and keeps the model with the best
+    validation score. Trains only a new model with [cyan]--set init=none[/], with a
+    [cyan]--preset[/], with a setting that only new models have (such as [cyan]dim[/]), or if
+    fine-tuning would take too long. The run's folder holds settings, metrics, checkpoints, the
+    model, [cyan]result.json[/] and [cyan]report.png[/]. Ctrl-C saves the run; [cyan]--resume --out
+    RUN[/] continues it exactly where it stopped.
 
     Example: [cyan]pathe train umls --minutes 5[/]
     """
@@ -137,9 +139,10 @@ class EvaluateOptions:
 def evaluate(source: EvaluatedModel, options: EvaluateOptions, as_json: Json = False) -> None:
     """Evaluate a model; unseen entities are allowed.
 
-    Entities are encoded from the data's train split. Known triples of all splits are filtered.
+    Predictions use only the train split of the data. Rankings are filtered by the known triples of
+    all splits.
 
-    Example: [cyan]pathe evaluate models/umls --data umls --test-set all[/]
+    Example: [cyan]pathe evaluate --data umls --test-set all[/]
     """
     artifact, kg, device = source.load()
     from pathe.evaluation.ranking import evaluate as evaluate_model

@@ -30,19 +30,24 @@ class PretrainOptions:
     """What to pre-train, where and for how long."""
 
     valid: list[str] | None = option(
-        None, "A further graph to validate on only; repeatable.", "--valid", metavar="GRAPH"
+        None,
+        "An additional graph, for validation and calibration only; repeatable.",
+        "--valid",
+        metavar="GRAPH",
     )
-    steps: int | None = option(None, "Steps of the whole run. Default: 20,000.", min=1)
+    steps: int | None = option(None, "Total number of training steps. Default: 20,000.", min=1)
     start: Path | None = option(
         None,
-        "A model for any graph to start from instead of random weights.",
+        "Start from this pre-trained model instead of random weights.",
         "--from",
         metavar="MODEL",
     )
-    minutes: float | None = option(None, "Stop after this time; --resume goes on.")
+    minutes: float | None = option(
+        None, "Stop after about this many minutes; continue later with --resume."
+    )
     set_: list[str] | None = option(
         None,
-        "Change a setting, e.g. [cyan]dim=32[/]; repeatable. A name that doesn't exist lists all.",
+        "Change a setting, e.g. [cyan]dim=32[/]; repeatable. An unknown name lists all settings.",
         "--set",
         metavar="KEY=VALUE",
     )
@@ -74,9 +79,9 @@ class PretrainOptions:
 def pretrain(graphs: Graphs, files: Files, options: PretrainOptions, as_json: Json = False) -> None:
     """Pre-train a model that works on any graph, on a mix of graphs.
 
-    It learns no names of entities or relations. Each step draws a graph, or a part of one, and
-    predicts some of its triples from the others. The graphs' valid splits are ranked every 1,000
-    steps. The run's folder holds [cyan]metrics.jsonl[/], a checkpoint, the model and
+    The model has no entity or relation embeddings. Each step samples a graph or a subgraph and
+    predicts some of its triples from the rest. The model is validated on the graphs' valid splits
+    every 1,000 steps. The run's folder holds [cyan]metrics.jsonl[/], a checkpoint, the model and
     [cyan]result.json[/]. Ctrl-C saves the run; the same command with [cyan]--resume[/] continues
     it exactly where it stopped.
 
@@ -135,7 +140,7 @@ def _tables(result: dict[str, Any]) -> Iterator[RenderableType]:
 
     metrics, steps = result["metrics"], result["settings"]["steps"]
     if found := metrics.get("graphs"):
-        titles = ("MRR", "Hits@10", "relations' Hits@1")
+        titles = ("MRR", "Hits@10", "relation Hits@1")
         numbers = [Column(title, justify="right") for title in titles]
         table = Table("valid", *numbers, box=None)
         for name, row in (found | {"mean": metrics}).items():

@@ -78,7 +78,7 @@ def predict(source: ModelOnData, options: PredictOptions) -> None:
 
     With all three, the triple is scored. [cyan]--queries FILE[/] answers many queries.
     Probabilities assume that one of the ranked candidates is correct; they are calibrated on
-    validation triples.
+    validation triples (of other graphs, for the pre-trained model).
 
     Example: [cyan]pathe predict models/umls --data umls --head virus --relation causes[/]
     """
@@ -208,8 +208,9 @@ def rules(
 
     Some triples of the relation are held out and scored; trust is a path's share of what all paths
     add to these scores. The other columns count pairs in the graph: those that the path connects,
-    those of them that have the relation (support), and their share (confidence). Needs a model
-    trained with [cyan]bridge=paths[/].
+    those of them that have the relation (support), and their share (confidence). Works
+    with the pre-trained model, models fine-tuned from it, and new models with
+    [cyan]bridge=paths[/].
 
     Example: [cyan]pathe rules models/umls --data umls --relation isa[/]
     """
@@ -270,10 +271,10 @@ def embed(
 ) -> None:
     """Write a vector for every entity of a graph, seen in training or not.
 
-    Models trained with [cyan]--set init=none[/] learn to encode entities. The pre-trained
-    model, and models fine-tuned from it, have no entity vectors. With them, a vector describes the
-    relations and neighbours that an entity and its neighbours have: it isn't learned, and doesn't
-    depend on the model.
+    New models ([cyan]--set init=none[/]) learn to encode entities. The pre-trained model and models
+    fine-tuned from it have no entity vectors. For these, vectors are computed from the graph alone:
+    from each entity's relations and neighbours, and those of its neighbours. They are not learned
+    and do not depend on the model.
 
     Example: [cyan]pathe embed models/umls --data umls --out vectors.parquet[/]
     """
@@ -285,7 +286,7 @@ def embed(
         vectors = p.embed(progress=progress)
     names = list(p.entity_names.vocabulary)
     for path in write_vectors(out, names, vectors):
-        what = f"{vectors.shape[1]} numbers each" if path == out else "names, one per line"
+        what = f"{vectors.shape[1]} dimensions" if path == out else "names, one per line"
         tell(f"wrote {path}: {len(vectors):,} entities, {what}")
     if out.suffix.lower() == ".vec" and (n := sum(" " in name for name in names)):
         tell(f"spaces became _ in {n:,} of {len(names):,} names: .vec allows no spaces")
@@ -304,7 +305,10 @@ def schema(model: Model, data: DataOption, files: ModelFiles, as_json: Json = Fa
 
     artifact, names = load_model(model), files.relation_names or None
     if artifact.relations is None:
-        raise PatheError("This model works with the relations of any graph: none are unknown.")
+        raise PatheError(
+            "This model has no relation table and works with any relations: there is no schema to "
+            "compare."
+        )
     kg = files.read(data, every_relation=True)
     found = coverage(kg, artifact.relations, names)
     print_result(found.as_dict(), show.coverage(kg.name, found), as_json)

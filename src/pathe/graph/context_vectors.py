@@ -1,4 +1,4 @@
-"""Vectors of entities that need no model: a random projection of what surrounds an entity.
+"""Vectors of entities that need no model: a random projection of an entity's neighbourhood.
 
 An entity is described by the kinds of its edges and by the entities at their other ends. Each name
 stands for a vector of random signs that depends on nothing but the name. So vectors have the same
@@ -47,9 +47,8 @@ def signs(states_N: Tensor) -> Tensor:
 def _arriving(prepared: PreparedGraph, sent_EW: Tensor, kinds_KW: Tensor) -> Tensor:
     """Returns what arrives at each entity, at length 1.
 
-    Along the edges of a kind arrives the mean of what their sources send, times log1p(count) and
-    the kind's signs. Rotating what is sent tells a path of kinds from the same kinds in another
-    order.
+    For each kind of edge, the mean message of its sources is multiplied by the kind's signs and by
+    log1p(count). Rotating messages distinguishes paths with the same kinds in another order.
     """
     edges, index = prepared.edges, prepared.arrivals
     counts_M = index.counts(edges.keep())[index.entry_M]

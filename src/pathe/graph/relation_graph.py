@@ -73,8 +73,8 @@ def relation_graph(index: Arrivals, keep_M: Tensor) -> Tensor:
     twelve sum to 1. The last two are edges between the same two entities: the share of a's edges
     that have one of kind b beside them, and the share of b's edges.
 
-    Where thousands of kinds would make too many meetings, entities with the most kinds count as
-    places where nothing meets: at a hub, every kind meets every other.
+    Where thousands of kinds would make too many meetings, the entities with the most kinds are
+    ignored: at a hub, every kind would meet every other.
     """
     n, entries_P = index.n_kinds, index.counts(keep_M) > 0
     at = index.entities_P[entries_P], index.kinds_P[entries_P]

@@ -55,7 +55,7 @@ def _neighbours(graph: Graph, entities_F: Ids, rng: np.random.Generator) -> Ids:
 
 
 def vary_relations(triples_M3: Tensor, seed: int) -> Tensor:
-    """Returns the triples with other relations: a graph that means the same, told differently.
+    """Returns the triples with other relations: a similar graph with another schema.
 
     Half of the relations are flipped. Some are split in two, merged with another one, or left out;
     some get a copy, flipped or not, with a part of their triples. Triples are unsorted, and may

@@ -61,7 +61,9 @@ def zero_shot(
     """
     artifact, path = load_model(model), results / f"{NAME}.json"
     if artifact.relations is not None:
-        raise ConfigError("Zero-shot evaluation is for models of any graph; this one has a table.")
+        raise ConfigError(
+            "Zero-shot evaluation needs a model without a relation table; this one has one."
+        )
     about = {
         "name": NAME,
         "command": f"pathe reproduce {NAME} --data FOLDER",
@@ -170,14 +172,17 @@ def page(found: Found) -> Iterator[str]:
     about, graphs = listed(), found["graphs"]
     yield "\n## Zero-shot link prediction\n"
     yield (
-        f"The pre-trained model ({found['parameters']:,} parameters) as it is: MRR / Hits@10 on "
-        "all test triples, mean rank of ties. The next column follows the protocol of ULTRA and "
-        "TRIX: valid and test triples together, ties broken pessimistically.\n"
+        f"The pre-trained model ({found['parameters']:,} parameters), without fine-tuning: MRR / "
+        "Hits@10 on all test triples, with ties at their mean rank. The next column follows the "
+        "protocol of ULTRA and TRIX: valid and test triples together, ties broken pessimistically. "
+        "Validation triples of the 12 GraIL inference graphs were used for validation and "
+        "calibration, but not for training.\n"
     )
-    yield "|  | PathE | their protocol | ULTRA | TRIX | seconds |\n|---|---|---|---|---|---|"
+    yield "|  | PathE | PathE, ULTRA's protocol | ULTRA | TRIX | seconds |"
+    yield "|---|---|---|---|---|---|"
     for name, graph in graphs.items():
         entry = about["graphs"].get(name, {})
-        seen = " (its training triples are in the pre-training)" if entry.get("pretrained") else ""
+        seen = " (used in pre-training)" if entry.get("pretrained") else ""
         cells = [
             _pair(graph["links"]),
             _pair(graph["valid_and_test_pessimistic"]),
@@ -201,9 +206,9 @@ def _more(graphs: Found, titles: Mapping[str, str]) -> Iterator[str]:
     """Yields the table of relation prediction, calibration and answers out of reach."""
     yield (
         "\nRelation prediction: MRR / Hits@1 among all relations. Calibration: the expected "
-        "calibration error of the best answer, with one temperature for all graphs. Out of reach: "
-        "answers that no path of the model's length reaches, their number and MRR, with contexts "
-        "and without.\n"
+        "calibration error of the best answer, with one temperature for all graphs, fitted on "
+        "validation triples of the GraIL graphs. Out of reach: answers that no path of the model's "
+        "length reaches, their number and MRR, with contexts and without.\n"
     )
     yield "|  | relations | calibration | of relations | out of reach | MRR | without contexts |"
     yield "|---|---|---|---|---|---|---|"

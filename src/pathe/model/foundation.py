@@ -1,4 +1,4 @@
-"""A model without a table of entities or of relations: the same weights work on any graph."""
+"""A model without entity or relation embeddings, so the same weights work on any graph."""
 
 from __future__ import annotations
 

@@ -289,7 +289,8 @@ class Predictor:
         """
         if not self.scorer.bridged or self.artifact.config.task == "relation":
             raise ConfigError(
-                "Rules need a link model with bridges: train with --set bridge=paths."
+                "Rules need a model that predicts links and has bridges: use the pre-trained "
+                "model, or train with --set bridge=paths."
             )
         check_k(k)
         whole_pairs = self.artifact.config.hold_out_pairs

@@ -56,9 +56,9 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Plan:
-    """What to train on a graph: settings by name, the likely best first, and a description.
+    """What to train on a graph: configurations by name, most promising first, and a description.
 
-    If there are several, the one with the best validation score is to be kept.
+    If there are several, train all and keep the one with the best validation score.
     """
 
     candidates: dict[str, Config]
@@ -72,7 +72,10 @@ class Plan:
 def recommend(
     kg: KnowledgeGraph | PreparedGraph, settings: Settings | None = None
 ) -> tuple[Config, str]:
-    """Returns settings for a graph on this machine, and a description; keeps given settings."""
+    """Returns one configuration for a graph on this machine, and a description.
+
+    Given settings are kept.
+    """
     found = plan(kg, settings, several=False)
     return found.first, found.description
 
@@ -96,7 +99,9 @@ def plan(
     tuned = _fine_tuning(prepared, settings)
     if tuned is None:
         config, words, _ = _new_model(prepared, settings)
-        return Plan({NEW: config}, f"{words}; fine-tuning the pre-trained model would take longer")
+        return Plan(
+            {NEW: config}, f"{words}; trains a new model because fine-tuning would take too long"
+        )
     config, seconds = tuned
     n_valid = len(prepared.triples("valid", "seen"))
     several = several and not {"init", "relation_vectors"} & settings.keys()
@@ -113,8 +118,12 @@ def _why_new(given: Config, settings: Settings) -> str | None:
         return ""
     other = [key for key in settings if key not in TUNABLE]
     if other:
-        return f"; a new model, as {other[0]} is set"
-    return "; a new model, as there are several devices" if given.devices > 1 else None
+        return f"; trains a new model because {other[0]} is set"
+    return (
+        "; trains a new model because fine-tuning uses a single device"
+        if given.devices > 1
+        else None
+    )
 
 
 def _candidates(
@@ -133,9 +142,9 @@ def _candidates(
         each = {"minutes": config.minutes / len(found)}
         found = {name: configure(one, each) for name, one in found.items()}
     return Plan(found, (
-        "tries the pre-trained model fine-tuned, the same with a relation table, and a new "
-        f"model; keeps the best in validation. At most about {in_words(total)} "
-        "(--set init=pretrained or init=none trains only one)"
+        "trains three models and keeps the one with the best validation score: the pre-trained "
+        "model, fine-tuned; the same with a relation table; and a new model. About "
+        f"{in_words(total)} at most (--set init=pretrained or init=none trains only one)"
     ))  # fmt: skip
 
 

@@ -40,26 +40,36 @@ class MixSettings:
     """Which graphs a run draws, and what it hides from them."""
 
     whole_share: float = setting(
-        0.3, "share of steps on whole graphs instead of subgraphs", least=0, most=1
+        0.3, "fraction of steps on whole graphs instead of subgraphs", least=0, most=1
     )
     n_subgraphs: int = setting(256, "subgraphs in the mix", least=1)
     least_entities: int = setting(300, "entities of the smallest subgraph", least=2)
     most_entities: int = setting(5000, "entities of the largest subgraph", least=2)
-    thin_share: float = setting(0.7, "share of subgraphs that lose edges for good", least=0, most=1)
-    vary_share: float = setting(
-        0.5, "share of subgraphs with relations flipped, split, merged and copied", least=0, most=1
+    thin_share: float = setting(
+        0.7, "fraction of subgraphs that are sampled without some of their edges", least=0, most=1
     )
-    drop_share: float = setting(0.3, "share of steps that drop edges", least=0, most=1)
+    vary_share: float = setting(
+        0.5,
+        "fraction of subgraphs with augmented relations: reversed, split, merged, duplicated",
+        least=0,
+        most=1,
+    )
+    drop_share: float = setting(
+        0.3, "fraction of steps that drop further random edges", least=0, most=1
+    )
     pair_share: float = setting(
-        0.3, "share of steps that hold out all edges between the batch's pairs", least=0, most=1
+        0.3,
+        "fraction of steps that hold out all edges between the entities of each triple",
+        least=0,
+        most=1,
     )
     relation_share: float = setting(
-        0.25, "share of steps that predict relations instead of entities", least=0, most=1
+        0.25, "fraction of steps that predict relations instead of entities", least=0, most=1
     )
-    least_batch: int = setting(16, "fewest triples per step", least=1)
-    most_batch: int = setting(128, "most triples per step", least=1)
+    least_batch: int = setting(16, "minimum batch size, in triples", least=1)
+    most_batch: int = setting(128, "maximum batch size, in triples", least=1)
     work: int = setting(
-        1 << 23, "triples times edges of a step: larger graphs get smaller batches", least=1
+        1 << 23, "batch size times edges: larger graphs get smaller batches", least=1
     )
     seed: int = setting(0, "seed of weights, graphs and batches")
 

@@ -1,6 +1,6 @@
 """Pre-training of a model for any graph, on a mix of graphs: settings and steps.
 
-Everything that a step draws is a hash of (seed, step), so steps can stop and go on anywhere.
+Everything that a step draws is a hash of (seed, step), so a run can stop and resume at any step.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Losses:
 
 
 class Pretrainer:
-    """A model in training: its weights, its optimiser, and how far it has come."""
+    """Training state: the model, its optimiser and the current step."""
 
     def __init__(self, mix: Mix, settings: Pretraining) -> None:
         self.mix, self.settings, self.step = mix, settings, 0
@@ -234,7 +234,7 @@ class Stepper:
 
 @contextmanager
 def repeatable(device: torch.device) -> Iterator[None]:
-    """Makes steps on a CPU repeatable bit for bit: else, threads add up gradients in any order."""
+    """Makes CPU steps bitwise reproducible; otherwise, threads sum gradients in varying order."""
     options: Any = torch.utils.deterministic
     before, fill = torch.are_deterministic_algorithms_enabled(), options.fill_uninitialized_memory
     if device.type == "cpu":
@@ -276,8 +276,8 @@ def one_ahead(
 ) -> Generator[Made, None, None]:
     """Yields make(number, mark) of all numbers; another thread makes the next one meanwhile.
 
-    The mark is of the moment when the last but one was no longer in use. The thread ends when all
-    are made, or when the generator is closed.
+    The mark records when the item before the previous one was no longer in use. The thread ends
+    when all are made, or when the generator is closed.
     """
     pool = ThreadPoolExecutor(1)
     try:

@@ -109,7 +109,10 @@ def pretrain(
     judged = [_valid_graph(name, p.on(place.device), settings) for name, p in prepared.items()]
     for graph in judged:
         if not len(graph.triples_M3):
-            reports.say(f"{graph.name}: no validation triples with entities and relations of train")
+            reports.say(
+                f"{graph.name}: not validated: no validation triples whose "
+                "entities and relation occur in train"
+            )
     judged = [graph for graph in judged if len(graph.triples_M3)]
     pretrainer = Pretrainer(mix, settings)
     if place.start is not None and state is None:
@@ -132,8 +135,8 @@ def name_graphs(
         name, n, fingerprint = kg.name, 2, kg.fingerprint()
         if fingerprint in given:
             raise DataError(
-                f"{name}: the same graph as {given[fingerprint]}. Give each graph once; graphs to "
-                "train on are validated in any case."
+                f"{name}: the same graph as {given[fingerprint]}. Give each graph once; training "
+                "graphs are always used for validation, too."
             )
         while name in named:
             name, n = f"{kg.name}-{n}", n + 1
@@ -183,7 +186,7 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
     """Reads the checkpoint of a run."""
     path = folder / CHECKPOINT
     if not path.is_file():
-        raise ConfigError(f"{folder}: nothing to resume, as it has no {CHECKPOINT}.")
+        raise ConfigError(f"{folder}: nothing to resume: no {CHECKPOINT} in this folder.")
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         _ = state["model"], state["about"]["settings"]
@@ -234,7 +237,7 @@ def started_settings(model: Path) -> Pretraining:
     artifact = load_model(model)
     if artifact.relations is not None:
         raise ConfigError(
-            f"{model}: expected a model for any graph; this one has a relation table."
+            f"{model}: expected a model without a relation table, such as those of pathe pretrain."
         )
     config = artifact.config
     return Pretraining(
@@ -428,8 +431,8 @@ class PretrainingRun:
         step, steps, device = self.pretrainer.step, self.settings.steps, self.pretrainer.mix.device
         if step < steps:
             self.say(
-                f"the time is over after step {step:,} of {steps:,}: go on with --resume --out "
-                f"{self.folder}"
+                f"time limit reached after step {step:,} of {steps:,}; continue with the same "
+                f"graphs and --resume --out {self.folder}"
             )
         result = {
             "command": shlex.join(["pathe", *sys.argv[1:]]),
@@ -456,7 +459,7 @@ def describe(record: dict[str, Any], seconds_left: float | None, steps: int) -> 
         each = ", ".join(f"{name} {found['mrr']:.3f}" for name, found in record["graphs"].items())
         parts.append(f"MRR {record['mrr']:.3f} ({each})")
     if record["relation_hits_at_1"] is not None:
-        parts.append(f"relations' Hits@1 {record['relation_hits_at_1']:.3f}")
+        parts.append(f"relation Hits@1 {record['relation_hits_at_1']:.3f}")
     if record["steps_per_second"]:
         parts.append(f"{record['steps_per_second']:.3g} steps/s")
     if seconds_left and record["step"] < steps:

@@ -74,7 +74,7 @@ def train_best(
     best = max(found, key=lambda name: float(found[name]["valid_score"]))
     title = validation_title(configure(candidates[best], {"valid_negatives": 0}))
     each = ", ".join(f"{name} {one['valid_score']:.3f}" for name, one in found.items())
-    say(f"kept the {best} model: the best {title} ({each})")
+    say(f"best {title}: {best} ({each})")
     about = {"chosen": best, "candidates": found, "seconds": time.perf_counter() - begin}
     return _keep(folder, best, about)
 
