@@ -9,7 +9,7 @@ from support.graphs import knowledge_graph, toy
 from pathe.core.config import Config, configure
 from pathe.core.errors import ConfigError
 from pathe.graph.prepared import PreparedGraph
-from pathe.training import costs, defaults
+from pathe.training import costs, defaults, memory
 from pathe.training.costs import reached_entities
 from pathe.training.defaults import NEW, TABLE, TUNED, plan
 from pathe.training.defaults import recommend as recommend_any
@@ -199,12 +199,31 @@ def test_several_models_are_tried_where_there_is_time_and_validation(slower, mon
     for given in ({"init": "pretrained"}, {"init": "none"}, {"relation_vectors": "both"}):
         assert len(plan(toy(), CPU | given).candidates) == 1
     limited = plan(toy(), CPU | {"minutes": 9.0})
-    assert [config.minutes for config in limited.candidates.values()] == [3, 3, 3]
-    assert list(plan(toy(), CPU | {"minutes": 0.01}).candidates) != list(found.candidates)
+    minutes = [config.minutes for config in limited.candidates.values()]
+    assert sum(minutes) == pytest.approx(9)
+    assert minutes[0] == minutes[1] != minutes[2]  # as long as they take
+    assert list(plan(toy(), CPU | {"minutes": 0.0}).candidates) == list(found.candidates)
+    assert list(plan(toy(), CPU | {"minutes": 0.01}).candidates) == [TUNED]
     few = knowledge_graph([(i, 0, i + 1) for i in range(50)], valid=[(0, 0, 5)])
     assert list(plan(few, CPU).candidates) == [TUNED]
     slower(30)
     assert list(plan(toy(), CPU).candidates) == [TUNED]
+
+
+def test_fine_tuning_may_validate_less_often():
+    for every in (5, 30):
+        config, _ = recommend_any(toy(), CPU | {"validate_every": every})
+        assert config.init == "pretrained"
+        assert config.max_epochs >= config.validate_every == every
+
+
+def test_fine_tuning_that_does_not_fit_in_memory(monkeypatch):
+    monkeypatch.setattr(memory, "graph_step_bytes", lambda config, prepared: 1e15)
+    config, words = recommend_any(toy(), CPU)
+    assert config.init == "none"
+    assert words.endswith("because fine-tuning needs more memory than this machine has")
+    with pytest.raises(ConfigError, match="A training step would take about"):
+        recommend_any(toy(), CPU | {"init": "pretrained"})
 
 
 def test_fine_tuning_keeps_to_its_budget_on_a_slower_machine(slower):

@@ -17,6 +17,7 @@ from pathe.model.artifact import load_model
 from pathe.training import memory
 from pathe.training import run as runs
 from pathe.training.defaults import recommend
+from pathe.training.graph_learner import GraphLearner
 from pathe.training.memory import check_memory, graph_step_bytes
 from pathe.training.run import build_learner, read_metrics
 
@@ -81,7 +82,7 @@ def test_fine_tuning_starts_from_the_pretrained_weights():
         build_learner(configure(config, {"bridge_dim": 32}), PreparedGraph(toy()))
 
 
-def test_a_table_of_relations_may_be_added_to_the_pretrained_model(tmp_path):
+def test_a_table_of_relations_may_be_added_to_the_pretrained_model(tmp_path, monkeypatch):
     given = {"init": "pretrained", "relation_vectors": "both", "accelerator": "cpu"}
     config, _ = recommend(toy(), given | {"max_epochs": 1})
     learner, shipped = build_learner(config, PreparedGraph(toy())), load_model()
@@ -91,6 +92,7 @@ def test_a_table_of_relations_may_be_added_to_the_pretrained_model(tmp_path):
     assert learner.validate() == plain.validate()  # the table starts as zeros
     more = sum(p.numel() for p in learner.model.parameters())
     assert more == sum(p.numel() for p in shipped.model.parameters()) + 6 * 64
+    monkeypatch.setattr(GraphLearner, "on_train_start", lambda self: None)  # keeps what it trains
     runs.train(toy(), config, tmp_path, progress_bar=False)
     assert load_model(tmp_path).relations == toy().relations
     assert weights(tmp_path)["encoder.table"].abs().sum() > 0
@@ -122,7 +124,15 @@ def test_steps_that_do_not_fit_in_memory_are_refused(monkeypatch):
     assert recommend(star, asked)[0].batch_size < recommend(line, asked)[0].batch_size
 
 
+def test_time_may_be_over_before_the_first_validation(tmp_path):
+    result = train(tmp_path, max_epochs=50, minutes=1e-4, validate_every=3)
+    assert (result["epochs"], result["best_valid_score"]) == (1, None)
+    assert result["mrr"] > 0
+
+
 def test_settings_that_do_not_go_together():
+    with pytest.raises(ConfigError, match="trains in float32"):
+        configure(settings={"relation_vectors": "graph", "precision": "bf16"})
     with pytest.raises(ConfigError, match="one device"):
         configure(settings={"relation_vectors": "graph", "devices": 2})
 

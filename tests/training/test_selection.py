@@ -83,6 +83,17 @@ def test_a_stopped_selection_is_resumed(tmp_path, monkeypatch):
     assert best_of(tmp_path / "parts", stored, resume=True)["mrr"] == result["mrr"]  # once more
 
 
+def test_only_the_same_selection_is_resumed(tmp_path):
+    candidates = {"bad": BAD, "worse": configure(BAD, {"seed": 2})}
+    best_of(tmp_path, candidates)
+    other = replace(toy(), train=toy().train[:-1])
+    with pytest.raises(ConfigError, match=r"other settings or data: data_fingerprint was"):
+        train_best(other, candidates, tmp_path, resume=True, progress_bar=False)
+    changed = {name: configure(config, {"batch_size": 9}) for name, config in candidates.items()}
+    with pytest.raises(ConfigError, match=r"batch_size was 40, now 9"):
+        best_of(tmp_path, changed, resume=True)
+
+
 def test_folders_that_can_not_be_used(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="exists and is not empty"):

@@ -99,6 +99,8 @@ def train(data: Data, files: Files, options: TrainOptions, as_json: Json = False
         prepared, candidates, chosen = prepare(kg), {"": config}, ""
         stored = selection.stored_candidates(options.out_) if options.resume else None
         if stored:
+            if "minutes" in overrides:
+                raise PatheError("--minutes can't be changed for a run that tries several models.")
             candidates = {name: configure(c, overrides, "--set") for name, c in stored.items()}
         elif base is None:
             found = plan(prepared, overrides)

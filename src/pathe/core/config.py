@@ -273,6 +273,10 @@ def _check_combinations(config: Config) -> None:
         raise ConfigError(
             f"relation_vectors={config.relation_vectors} trains on one device: set devices=1."
         )
+    if config.relation_vectors != "table" and config.precision == "bf16":
+        raise ConfigError(
+            f"relation_vectors={config.relation_vectors} trains in float32: set precision=32."
+        )
     if config.path_source == "mined" and config.hold_out_batch:
         raise ConfigError(
             "hold_out_batch needs path_source=fresh: mined paths are fixed before training. "

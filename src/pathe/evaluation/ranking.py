@@ -160,7 +160,7 @@ def evaluate_relations(
 ) -> dict[str, Any]:
     """Returns metrics of relation prediction; `names` of relations add metrics per relation."""
     scorer.ensure(triples_M3[:, [0, 2]], progress)
-    ranks = scorer.rank(triples_M3, "relation", known)
+    ranks = scorer.rank(triples_M3, "relation", known, progress=progress)
     report: dict[str, Any] = compute(ranks)
     if names is not None:
         report["per_relation"] = per_relation([ranks], triples_M3[:, 1], names)

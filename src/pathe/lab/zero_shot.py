@@ -69,7 +69,7 @@ def zero_shot(
         "command": f"pathe reproduce {NAME} --data FOLDER",
         "model": model_digest(model or SHIPPED),
         "parameters": count_parameters(artifact.model),
-        "pretrained_on": listed()["pretrained_on"],
+        "pretrained_on": listed()["pretrained_on"] if model is None else "unknown",
         "config": artifact.config.as_dict(),
         "temperatures": dict(artifact.temperatures),
         "protocol": "all test triples, full filtered ranking, mean rank of ties",
@@ -141,11 +141,12 @@ def unreached(scorer: GraphScorer, triples_M3: Tensor, ranks: Mapping[Side, Rank
     found: Found = compute(join([ranks[side][rows[side]] for side in SIDES]))
     if found["count"]:
         weight = head.second.weight.detach().clone()
-        with torch.no_grad():
-            head.second.weight.zero_()
-            known = scorer.prepared.known()
+        known = scorer.prepared.known()
+        try:
+            head.second.weight.data.zero_()
             alone = [scorer.rank(triples_M3[rows[side]], side, known) for side in SIDES]
-            head.second.weight.copy_(weight)
+        finally:
+            head.second.weight.data.copy_(weight)
         found["without_contexts"] = compute(join(alone))
     return found
 

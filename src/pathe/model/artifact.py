@@ -51,9 +51,10 @@ class Artifact:
 
 
 def save_model(folder: Path | str, artifact: Artifact, facts: dict[str, Any] | None = None) -> None:
-    """Writes a model folder atomically; `facts` go into the card, floats as metrics.
+    """Writes a model folder; `facts` go into the card, floats as metrics.
 
-    Replaces a model's files and keeps other files; raises an error for any other non-empty folder.
+    A new folder appears whole. In an existing model's, files are replaced one by one, settings and
+    digests last; other files are kept. Any other non-empty folder is an error.
     """
     weights = save_tensors({k: v.contiguous() for k, v in artifact.model.state_dict().items()})
     relations = list(artifact.relations or ())

@@ -84,6 +84,11 @@ class KindVectors:
         self.encoder, self.meetings = encoder, meetings
         self._cached: dict[int, Tensor] = {}
 
+    @property
+    def most(self) -> int:
+        """How many kinds' vectors are cached."""
+        return max(CACHE // (4 * self.meetings.shape[1] * len(self.encoder.start)), 1)
+
     @torch.no_grad()
     def __call__(self, kinds_B: Tensor) -> QueryVectors:
         """Returns the vectors for queries of these kinds."""
@@ -94,15 +99,13 @@ class KindVectors:
         for first in range(0, len(missing), step := max(AT_ONCE // size, 1)):
             some = missing[first : first + step]
             vectors_FKD = self.encoder(self.meetings, kinds_Q.new_tensor(some))
-            each = (
-                vectors_KD.clone() for vectors_KD in vectors_FKD
-            )  # or none could be freed alone
+            each = (vectors_KD.clone() for vectors_KD in vectors_FKD)  # so that each can be freed
             self._cached |= dict(zip(some, each, strict=True))
         shape = len(kinds), self.meetings.shape[1], len(self.encoder.start)
         vectors_QKD = self.encoder.start.new_empty(shape)
         for row, kind in enumerate(kinds):
             vectors_QKD[row] = self._cached[kind]
         found = QueryVectors(kinds_Q, vectors_QKD, rows_B)
-        while len(self._cached) * size * 4 > CACHE and len(self._cached) > 1:
+        while len(self._cached) > self.most:
             self._cached.pop(next(iter(self._cached)))  # the oldest
         return found

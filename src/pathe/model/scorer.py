@@ -323,8 +323,9 @@ class GraphScorer(Scorer):
         """Does nothing: entities aren't encoded."""
 
     def warm(self, progress: Progress | None = None) -> None:
-        """Computes the relation vectors of all kinds of queries."""
-        self.kinds(torch.arange(self.graph.contexts.n_kinds, device=self.prepared.device))
+        """Computes the relation vectors of all kinds of queries, or as many as are cached."""
+        n_kinds = min(self.graph.contexts.n_kinds, self.kinds.most)
+        self.kinds(torch.arange(n_kinds, device=self.prepared.device))
 
     def refresh(self) -> None:
         """Does nothing: `grow` leaves nothing stale."""

@@ -9,6 +9,7 @@ from pathe.core.hardware import pick_device
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.propagation import reach
+from pathe.training.batches import n_steps
 
 MOST_HOPS = 5  # of bridges, if fewer hops reach too few entities
 SAMPLE, SAMPLED_ROWS = 64, 1 << 24  # queries sampled to estimate what they reach
@@ -54,7 +55,7 @@ def bridge_seconds(
 
 
 def steps_of(kg: KnowledgeGraph, config: Config) -> int:
-    return config.max_epochs * -(-len(kg.train) // config.batch_size)
+    return config.max_epochs * n_steps(config, len(kg.train))
 
 
 def seconds_of(config: Config, **work: float) -> float:

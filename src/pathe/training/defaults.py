@@ -48,7 +48,7 @@ TUNABLE = {
     "task", "init", "relation_vectors", "link_weight", "hold_out_pairs", "batch_size",
     "accumulate_batches", "learning_rate", "schedule", "gradient_clip", "max_epochs",
     "epoch_triples", "minutes", "patience", "min_delta", "valid_triples", "validate_every", "seed",
-    "accelerator", "devices", "precision", "cuda_graphs",
+    "accelerator", "devices", "cuda_graphs",
 }  # settings that fine-tuning uses  # fmt: skip
 ALL = {"negative_sampling": "all"}
 Settings = Mapping[str, Any]
@@ -97,17 +97,15 @@ def plan(
         config, words, _ = _new_model(prepared, settings)
         return Plan({NEW: config}, words + why)
     tuned = _fine_tuning(prepared, settings)
-    if tuned is None:
+    if isinstance(tuned, str):
         config, words, _ = _new_model(prepared, settings)
-        return Plan(
-            {NEW: config}, f"{words}; trains a new model because fine-tuning would take too long"
-        )
+        return Plan({NEW: config}, f"{words}; trains a new model because fine-tuning {tuned}")
     config, seconds = tuned
     n_valid = len(prepared.triples("valid", "seen"))
     several = several and not {"init", "relation_vectors"} & settings.keys()
     if several and n_valid >= LEAST_VALID and (tries := _candidates(prepared, settings, tuned)):
         return tries
-    return Plan({TUNED: config}, _tuning_words(prepared.kg, config, seconds))
+    return Plan({TUNED: config}, _tuning_words(config, seconds))
 
 
 def _why_new(given: Config, settings: Settings) -> str | None:
@@ -116,14 +114,11 @@ def _why_new(given: Config, settings: Settings) -> str | None:
         return "" if given.init == "none" else None
     if given.relation_vectors == "table" and "relation_vectors" in settings:
         return ""
-    other = [key for key in settings if key not in TUNABLE]
-    if other:
+    if other := [key for key in settings if key not in TUNABLE]:
         return f"; trains a new model because {other[0]} is set"
-    return (
-        "; trains a new model because fine-tuning uses a single device"
-        if given.devices > 1
-        else None
-    )
+    if given.devices > 1:
+        return "; trains a new model because fine-tuning uses a single device"
+    return None
 
 
 def _candidates(
@@ -132,15 +127,17 @@ def _candidates(
     """Returns a plan to try several models, or None if that takes too long."""
     config, seconds = tuned
     new, _, new_seconds = _new_model(prepared, {"init": "none", **settings})
-    limit = 60 * config.minutes if "minutes" in settings else TRIES
     total = 2 * seconds + new_seconds
-    if total > limit:
+    if total > (60 * config.minutes or TRIES):
         return None
     with_table = configure(config, {"relation_vectors": "both"})
     found = {TUNED: config, TABLE: with_table, NEW: new}
-    if "minutes" in settings:
-        each = {"minutes": config.minutes / len(found)}
-        found = {name: configure(one, each) for name, one in found.items()}
+    if config.minutes:  # shared out by what each is estimated to take
+        shares = [seconds / total, seconds / total, new_seconds / total]
+        found = {
+            name: configure(one, {"minutes": config.minutes * share})
+            for (name, one), share in zip(found.items(), shares, strict=True)
+        }
     return Plan(found, (
         "trains three models and keeps the one with the best validation score: the pre-trained "
         "model, fine-tuned; the same with a relation table; and a new model. About "
@@ -148,36 +145,41 @@ def _candidates(
     ))  # fmt: skip
 
 
-def _fine_tuning(prepared: PreparedGraph, settings: Settings) -> tuple[Config, float] | None:
+def _fine_tuning(prepared: PreparedGraph, settings: Settings) -> tuple[Config, float] | str:
     """Returns settings to fine-tune the pre-trained model, and the seconds that it takes at most.
 
-    Epochs are short, so that training ends soon after validation stops improving. None: even a few
-    short epochs take too long.
+    Epochs are short, so that training ends soon after validation stops improving. If it doesn't fit
+    in memory, or a few short epochs take too long, returns why not, unless it is asked for.
     """
     kg, n, model = prepared.kg, len(prepared.kg.train), load_model().config
     keys = "relation_vectors", "bridge", "bridge_dim", "bridge_hops", "relation_layers"
     recipe = {key: getattr(model, key) for key in keys} | {
         "init": "pretrained", "batch_size": min(64, _power(n / 32)), "learning_rate": 5e-4,
-        "max_epochs": MOST_TUNED, "patience": 4, "schedule": "cosine",
+        "max_epochs": max(MOST_TUNED, settings.get("validate_every", 1)), "patience": 4,
+        "schedule": "cosine",
     }  # fmt: skip
     if wants_pairs_held_out(linked_pairs(kg)):
         recipe["hold_out_pairs"] = True
     config = _fitting(prepared, recipe, settings)
     if config is None:
-        return None
+        if "init" in settings:
+            check_memory(configure(settings={**recipe, **settings}), prepared)  # raises an error
+        return "needs more memory than this machine has"
     budget = 60 * config.minutes or BUDGET
-    one = configure(config, {"max_epochs": 1})
-    per_triple = bridge_seconds(kg, one, reached_entities(prepared), 1.0) / n
+    one = configure(config, {"max_epochs": 1, "validate_every": 1, "epoch_triples": 0})
+    per_triple = bridge_seconds(kg, one, reached_entities(prepared), 1.0)
+    per_triple /= n + len(kg.valid) / 3
     most = EPOCH if budget >= MOST_TUNED * EPOCH else budget / MOST_TUNED
     triples = min(max(int(most / per_triple), LEAST_STEPS * config.batch_size), n)
     valid = min(max(int(3 * most / per_triple), LEAST_VALID), MOST_VALID)
     epoch = per_triple * (triples + min(valid, len(kg.valid)) / 3)
-    if epoch * FEW_EPOCHS > budget and "init" not in settings:
-        return None
+    if epoch * FEW_EPOCHS > budget and not {"init", "minutes"} & settings.keys():
+        return "would take too long"
+    fewest = max(1 if "minutes" in settings else FEW_EPOCHS, config.validate_every)
     chosen = {
         "epoch_triples": 0 if triples == n else triples,
         "valid_triples": valid,
-        "max_epochs": min(max(int(budget / epoch), FEW_EPOCHS), MOST_TUNED),
+        "max_epochs": min(max(int(budget / epoch), fewest), recipe["max_epochs"]),
     }
     config = configure(config, {k: v for k, v in chosen.items() if k not in settings})
     triples = min(config.epoch_triples, n) or n
@@ -186,7 +188,7 @@ def _fine_tuning(prepared: PreparedGraph, settings: Settings) -> tuple[Config, f
     return config, min(seconds, 60 * config.minutes or seconds)
 
 
-def _tuning_words(kg: KnowledgeGraph, config: Config, seconds: float) -> str:
+def _tuning_words(config: Config, seconds: float) -> str:
     part = f" of {config.epoch_triples:,} triples" if config.epoch_triples else ""
     table = " with a relation table" if config.relation_vectors == "both" else ""
     epochs = f"{config.max_epochs} epoch{'s' * (config.max_epochs > 1)}{part}"

@@ -40,6 +40,7 @@ class GraphLearner(Learner):
     def __init__(self, model: FoundationModel, config: Config, prepared: PreparedGraph) -> None:
         super().__init__(config, prepared)
         self.model, self.stepper = model, Stepper(model)
+        self._captures = False
         self.start_score: float | None = None  # of validation, before training
 
     def on_train_start(self) -> None:
@@ -72,6 +73,9 @@ class GraphLearner(Learner):
         )
 
     def loss(self, ids_B: Tensor, seed: Tensor) -> Tensor:
+        # a smaller batch at the end of an epoch would need CUDA graphs of its own
+        whole = len(ids_B) == min(self.config.batch_size, len(self.train_M3))
+        self._captures = whole and self.device.type == "cuda" and self.config.cuda_graphs
         config, total = self.config, torch.zeros((), device=self.device)
         if config.task != "relation":
             weight = config.link_weight if config.task == "multi" else 1.0
@@ -89,7 +93,7 @@ class GraphLearner(Learner):
         seen = view(self.graph.index, self.graph.edges.keep(held_out))
         make = link_step if part == "entity" else relation_step
         step = make(self.graph, seen, self.train_M3[ids_B])
-        if self.device.type == "cuda":
+        if self._captures:
             step = self.stepper.with_rows(self.graph, step)
         return self.stepper.loss(self.graph, step)
 

@@ -156,9 +156,9 @@ class Mix:
         n, edges, size = len(graph.triples_M3), graph.edges, self.batch_size(graph)
         with_pairs, drops, share, task = _uniforms(settings.seed, BATCH, step, n=4)
         n_pairs = max(size // PAIRS, 1)  # each pair has many queries
-        of_relation = task < settings.relation_share and edges.n_relations > 1
-        if of_relation := of_relation and n_pairs * edges.n_entities * BRIDGED <= ROWS:
-            size = n_pairs
+        fits = n_pairs * edges.n_entities * BRIDGED <= ROWS
+        of_relation = task < settings.relation_share and edges.n_relations > 1 and fits
+        size = n_pairs if of_relation else size
         generator = self._generator.manual_seed(int(keyed(settings.seed, BATCH, step)))
         random_M = torch.rand(n, generator=generator).to(self.device)
         ids_B = random_M.topk(size, largest=False).indices

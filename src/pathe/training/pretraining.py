@@ -183,21 +183,27 @@ class Stepper:
         self.model, self.n_hops = model, len(model.bridge.rounds)
         self.captured: dict[tuple[int, str], CudaGraphStep[MixStep]] = {}
         self.capacity: dict[int, Capacity | None] = {}  # None: rows of all entities
-        self.pool: Any = None
+        self.pools: dict[str, Any] = {}  # one per task: steps of both may precede a backward pass
         self.stream: torch.cuda.Stream | None = None  # that prepares inputs
         self.lock = threading.Lock()  # nothing else may use the GPU during a capture
 
     def loss(self, graph: MixGraph, step: MixStep) -> Tensor:
-        """Returns the loss of a step; it can be differentiated."""
-        if not step.sources_N.is_cuda:
+        """Returns the loss of a step; it can be differentiated.
+
+        Runs the CUDA graph if the step has its rows, see `with_rows`.
+        """
+        # shapes must be fixed: those of sparse relation graphs and contexts aren't
+        is_fixed = not step.graph.meetings.is_sparse and step.graph.contexts.dense_EK is not None
+        if step.reached is None or not (is_fixed and step.sources_N.is_cuda):
             return self._loss(graph, step)
         key = graph.number, step.part
         captured = self.captured.get(key)
         if captured is None or not captured.fits(step):
-            self.pool = self.pool or torch.cuda.graph_pool_handle()
-            parameters = list(self.model.parameters())
+            if step.part not in self.pools:
+                self.pools[step.part] = torch.cuda.graph_pool_handle()
+            parameters, pool = list(self.model.parameters()), self.pools[step.part]
             with self.lock:
-                captured = CudaGraphStep(partial(self._loss, graph), parameters, step, self.pool)
+                captured = CudaGraphStep(partial(self._loss, graph), parameters, step, pool)
             self.captured[key] = captured
         return captured(step)
 

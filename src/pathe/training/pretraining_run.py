@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +30,7 @@ from pathe.training.callbacks import StopKey
 from pathe.training.learner import sampled
 from pathe.training.mix import Mix, MixSettings
 from pathe.training.pretraining import Losses, Pretrainer, Pretraining
-from pathe.training.run import LEFTOVERS, METRICS, MODEL, RESULT, UNREADABLE, Say, check_free
+from pathe.training.run import METRICS, MODEL, RESULT, UNREADABLE, Say, check_free, remove_leftovers
 
 CHECKPOINT = "checkpoint.pt"
 SAVE_EVERY = 300.0  # seconds between checkpoints, besides those at validations
@@ -174,11 +173,7 @@ def _open(place: Place, about: dict[str, Any]) -> dict[str, Any] | None:
         about["start"] = state["about"].get("start")
     if was := differences(state["about"], about):
         raise ConfigError(f"{folder}: can't resume with other settings or graphs: {was}.")
-    for path in [path for pattern in LEFTOVERS for path in folder.glob(pattern)]:
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+    remove_leftovers(folder)
     return state
 
 
@@ -276,7 +271,7 @@ class PretrainingRun:
         try:
             self.pretrainer.load(state)
             self.validated, self.record = state["validated"], state["record"]
-            self.seconds_before = state["seconds"]
+            self.seconds_before, self.valid_seconds = state["seconds"], state["valid_seconds"]
         except (*UNREADABLE, ValueError, TypeError) as error:
             raise ModelError(f"{self.folder / CHECKPOINT}: can't resume ({error}).") from error
         self._trim_metrics()
@@ -308,7 +303,7 @@ class PretrainingRun:
         self.progress(self._status("training"))
         if now - self.saved > SAVE_EVERY:
             self.save()
-        spent = now - self.begin + self.valid_seconds  # one more validation
+        spent = now - self.begin + 2 * self.valid_seconds  # one more validation, and calibration
         self.is_over = minutes is not None and spent > 60 * minutes
         return not (self.is_over or self.stop_key.pressed)
 
@@ -373,6 +368,7 @@ class PretrainingRun:
         state = self.pretrainer.state() | {
             "about": self.about,
             "seconds": self.seconds,
+            "valid_seconds": self.valid_seconds,
             "validated": self.validated,
             "record": self.record,
         }

@@ -10,7 +10,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib.util import find_spec
@@ -51,6 +51,7 @@ from pathe.training.callbacks import (
 from pathe.training.graph_learner import GraphLearner
 from pathe.training.learner import MONITOR, Learner, validation_title
 from pathe.training.memory import check_memory
+from pathe.training.pretraining import repeatable
 from pathe.training.vector_learner import PathELearner
 
 CHECKPOINTS, MODEL, RESULT, METRICS = "checkpoints", "model", "result.json", "metrics.jsonl"
@@ -119,9 +120,9 @@ def _open(
     leads = os.environ.get("LOCAL_RANK", "0") == "0"  # Lightning starts the other processes
     about = {"data_fingerprint": fingerprint, **config.as_dict()}
     if leads and resume:
-        if was := differences(_stored_settings(folder), about):
-            raise ConfigError(f"{folder}: can't resume with other settings or data: {was}.")
-        _remove_leftovers(folder)
+        _stored_settings(folder)  # raises an error if there are none
+        check_resumable(folder, config, fingerprint)
+        remove_leftovers(folder)
     elif leads:
         check_free(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -133,6 +134,13 @@ def _open(
         with replacing(folder / SETTINGS) as aside:
             aside.write_text(yaml.safe_dump(about, sort_keys=False), encoding="utf-8")
     return run
+
+
+def check_resumable(folder: Path, config: Config, fingerprint: str) -> None:
+    """Raises an error if the folder has a run with other settings or data."""
+    about = {"data_fingerprint": fingerprint, **config.as_dict()}
+    if (folder / SETTINGS).is_file() and (was := differences(_stored_settings(folder), about)):
+        raise ConfigError(f"{folder}: can't resume with other settings or data: {was}.")
 
 
 def check_free(folder: Path) -> None:
@@ -152,7 +160,7 @@ def _stored_settings(folder: Path) -> dict[str, Any]:
     return current_names(stored)
 
 
-def _remove_leftovers(folder: Path) -> None:
+def remove_leftovers(folder: Path) -> None:
     """Removes temporary files of a killed process."""
     for place in (folder, folder / CHECKPOINTS):
         for pattern in LEFTOVERS:
@@ -211,7 +219,9 @@ def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
         torch.cuda.reset_peak_memory_stats()
     learner = build_learner(config, prepared)
     stop_key = StopKey(run.folder / CHECKPOINTS / "last.ckpt", config.accumulate_batches)
-    with quiet(), stop_key.listening(), _leading(run.folder), tf32():
+    device = pick_device(config.accelerator)
+    exact = repeatable(device) if isinstance(learner, GraphLearner) else nullcontext()
+    with quiet(), stop_key.listening(), _leading(run.folder), tf32(), exact:
         trainer = _trainer(run, validates, stop_key)
         try:
             trainer.fit(learner, ckpt_path=run.last)
@@ -225,7 +235,9 @@ def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
         return None
     device = trainer.strategy.root_device
     seconds, peak = learner.seconds, peak_memory(device)
-    best = run.folder / CHECKPOINTS / ("best.ckpt" if validates else "last.ckpt")
+    best = run.folder / CHECKPOINTS / "best.ckpt"
+    if not best.is_file():  # not validated, or the time was over before
+        best = best.with_name("last.ckpt")
     kept = torch.load(best, map_location="cpu", weights_only=True)
     learner.load_state_dict(kept["state_dict"])
     best_score = getattr(trainer.checkpoint_callback, "best_model_score", None)

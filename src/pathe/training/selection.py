@@ -28,6 +28,7 @@ from pathe.training.run import (
     SETTINGS,
     Say,
     check_free,
+    check_resumable,
     read_result,
     train,
 )
@@ -58,6 +59,8 @@ def train_best(
         with replacing(folder / PLAN) as aside:
             plan = {name: config.as_dict() for name, config in candidates.items()}
             aside.write_text(yaml.safe_dump(plan, sort_keys=False), encoding="utf-8")
+    for name, config in candidates.items():  # those that were trained before
+        check_resumable(_place(folder, name), config, prepared.kg.fingerprint())
     found: dict[str, dict[str, Any]] = {}
     for i, (name, config) in enumerate(candidates.items(), 1):
         say(f"{i} of {len(candidates)}: {name}")

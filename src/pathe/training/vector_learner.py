@@ -73,7 +73,9 @@ class PathELearner(Learner):
         config, device = self.config, self.device
         self.featurizer = build_featurizer(config, self.prepared, config.n_paths)
         self.known = self.prepared.known("train")
-        self.known_valid = KnownTriples(torch.cat([self.train_M3, self.valid_M3]))
+        self.known_valid = KnownTriples(
+            torch.cat([self.train_M3, self.prepared.triples("valid", "seen")])
+        )
         self.pool_C = self.prepared.seen_E.nonzero().squeeze(1)  # entities seen in training
         self.captures = config.cuda_graphs and device.type == "cuda" and self._can_capture()
         counts_R = torch.bincount(self.train_M3[:, 1], minlength=self.prepared.n_relations).float()
