@@ -75,7 +75,7 @@ def test_a_run_stops_at_ctrl_c_and_the_same_command_goes_on(place, monkeypatch):
 def test_a_run_with_a_time_limit_says_how_to_go_on(place):
     done = pathe("pretrain", "ring", *TINY, "--minutes", "0.00001", "--out", "c", cwd=place)
     assert done.returncode == 0, done.stderr
-    assert "after step 1 of 4: go on with --resume --out c" in done.stderr
+    assert "after step 1 of 4; continue with the same graphs and --resume --out c" in done.stderr
     assert "step 1 of 4" in done.stdout
 
 

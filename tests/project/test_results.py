@@ -215,7 +215,7 @@ def test_the_readme_says_how_long_using_a_model_takes_as_measured():
     cold, warm, bulk, added = rows[:4]
     text = (ROOT / "README.md").read_text()
     assert f"| {cold['seconds']:.1f} s; {1000 * warm['seconds']:.0f} ms |" in text
-    assert f"| {round(bulk['per_second'], -2):,.0f} a second |" in text
+    assert f"| {round(bulk['per_second'], -2):,.0f} per second |" in text
     assert f"| {1000 * added['seconds']:.0f} ms |" in text
 
 

@@ -177,7 +177,7 @@ def page(found: Found) -> Iterator[str]:
         "Hits@10 on all test triples, with ties at their mean rank. The next column follows the "
         "protocol of ULTRA and TRIX: valid and test triples together, ties broken pessimistically. "
         "Validation triples of the 12 GraIL inference graphs were used for validation and "
-        "calibration, but not for training.\n"
+        "calibration, but not for training ([file](../results/zero-shot.json)).\n"
     )
     yield "|  | PathE | PathE, ULTRA's protocol | ULTRA | TRIX | seconds |"
     yield "|---|---|---|---|---|---|"
