@@ -26,6 +26,7 @@ from pathe.model.relation_encoder import KindVectors
 from pathe.model.vectors import EntityVectors
 
 STATE_CACHE = 4 << 20  # bytes of bridge states that stay in a CPU's cache
+PAIR_ROWS, MOST_PAIRS = 1 << 24, 256  # rows and pairs of relation queries at once
 SAMPLED_CHUNK, PAIR_CHUNK = 1024, 4096  # queries per chunk: with own candidates; for relations
 # (sources, kinds) of distinct queries -> (F, E) scores of all entities
 ScoreAll = Callable[[Tensor, Tensor], Tensor]
@@ -351,7 +352,9 @@ class GraphScorer(Scorer):
 
     @torch.no_grad()
     def relations(self, heads_B: Tensor, tails_B: Tensor) -> Tensor:
-        edges, chunk = self.prepared.edges, max(self._states_at_once(self._dim) // BRIDGED, 1)
+        edges, of_cache = self.prepared.edges, self._states_at_once(self._dim) // BRIDGED
+        # paths between two entities need few states: on a CPU, what limits pairs is their rows
+        chunk = max(of_cache, min(PAIR_ROWS // (edges.n_entities * BRIDGED), MOST_PAIRS), 1)
         if not len(heads_B):
             return torch.zeros(0, edges.n_relations, device=heads_B.device)
         found = [
