@@ -13,7 +13,7 @@ from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.evaluation.ranking import evaluate
 from pathe.lab.experiments import judged, read_experiment
 from pathe.lab.results_page import read_results, write_report
-from pathe.model.artifact import load_model
+from pathe.model.artifact import SHIPPED, load_model, model_digest
 from pathe.predict.results import Rule
 
 
@@ -290,3 +290,16 @@ def test_the_page_of_experiments_shows_what_tuning_found():
     assert f"among 99 negatives of {best}, the defaults {default}" in text
     assert best > default
     assert sum(t["state"] == "pruned" for t in found["trials"]) == 38
+
+
+def test_the_readme_shows_zero_shot_figures_as_the_page_does():
+    page, text = ((ROOT / name).read_text() for name in ("docs/results.md", "README.md"))
+    table = text.split("PathE, ULTRA's protocol")[1].split("**Trained on one graph.**")[0]
+    rows = [line for line in table.splitlines()[2:] if line.startswith("|")]
+    assert len(rows) == 6
+    for row in rows:
+        assert row in page
+    [hits] = re.findall(r"mean Hits@1 (\.\d{3})", page)
+    assert f"a mean Hits@1 of {hits} on the GraIL graphs" in " ".join(text.split())
+    found = json.loads((ROOT / "results" / "zero-shot.json").read_text())
+    assert found["model"] == model_digest(SHIPPED)

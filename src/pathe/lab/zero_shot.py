@@ -171,13 +171,15 @@ def is_reached(scorer: GraphScorer, sources_M: Tensor, targets_M: Tensor) -> Ten
 def page(found: Found) -> Iterator[str]:
     """Yields the table of the results page, a line each."""
     about, graphs = listed(), found["graphs"]
+    devices = " or ".join(sorted({graph["device"] for graph in graphs.values()}))
     yield "\n## Zero-shot link prediction\n"
     yield (
         f"The pre-trained model ({found['parameters']:,} parameters), without fine-tuning: MRR / "
         "Hits@10 on all test triples, with ties at their mean rank. The next column follows the "
         "protocol of ULTRA and TRIX: valid and test triples together, ties broken pessimistically. "
         "Validation triples of the 12 GraIL inference graphs were used for validation and "
-        "calibration, but not for training ([file](../results/zero-shot.json)).\n"
+        "calibration, but not for training. Seconds are for ranking the test triples on "
+        f"{devices} ([file](../results/zero-shot.json)).\n"
     )
     yield "|  | PathE | PathE, ULTRA's protocol | ULTRA | TRIX | seconds |"
     yield "|---|---|---|---|---|---|"
@@ -199,7 +201,7 @@ def page(found: Found) -> Iterator[str]:
     yield from _more(graphs, {n: e.get("title", n) for n, e in about["graphs"].items()})
     if whole and all("relation_prediction" in graphs[name] for name in averaged):
         hits = [graphs[name]["relation_prediction"]["hits_at_1"] for name in averaged]
-        yield f"\nMean Hits@1 of relations, {about['mean_of'].lower()}: {_short(_mean(hits))}."
+        yield f"\nRelation prediction, {about['mean_of']}: mean Hits@1 {_short(_mean(hits))}."
     yield ""
 
 
