@@ -17,13 +17,16 @@ setup: .venv/ready  ## create .venv with all extras, at the versions of constrai
 	@touch $@
 
 demo: setup  ## answer, explain, fine-tune and compare on a small graph, without a download
-	$(BIN)/pathe predict --data examples/europe.csv --head Austria --relation borders -k 3 --explain
-	$(BIN)/pathe missing --data examples/europe.csv -k 5
-	@rm -rf runs/demo
-	@echo "How well does it find facts that were left out? As it is, and after fine-tuning:"
-	$(BIN)/pathe evaluate --data examples/europe.csv --cut 0.8,0.1,0.1
-	$(BIN)/pathe train examples/europe.csv --split 0.8,0.1,0.1 --set init=pretrained --out runs/demo
-	$(BIN)/pathe predict runs/demo --data examples/europe.csv --head Vienna --relation "capital of" -k 3 --known
+	@rm -rf runs/demo runs/demo-data
+	@echo "Some facts are hidden: can the pre-trained model find them?"
+	$(BIN)/pathe convert examples/europe.csv runs/demo-data --split 0.8,0.1,0.1
+	$(BIN)/pathe predict --data runs/demo-data/train.txt --head Paris --relation "capital of" -k 3 --explain
+	$(BIN)/pathe predict --data runs/demo-data/train.txt --head Strasbourg --tail Rhine -k 1
+	$(BIN)/pathe missing --data runs/demo-data/train.txt -k 5
+	@echo "How many of the hidden facts does it find? As it is, and after fine-tuning:"
+	$(BIN)/pathe evaluate --data runs/demo-data
+	$(BIN)/pathe train runs/demo-data --set init=pretrained --out runs/demo
+	$(BIN)/pathe predict runs/demo --data runs/demo-data/train.txt --head Paris --relation "capital of" -k 3
 	@$(BIN)/python -c 'import json, sys; mrr = json.load(open("runs/demo/result.json"))["mrr"]; \
 	print(f"test MRR {mrr:.3f}: " + ("fine" if mrr > 0.7 else "expected above .7")); sys.exit(mrr <= 0.7)'
 

@@ -84,7 +84,7 @@ def test_a_terminal_gets_a_progress_bar(place, monkeypatch):
     monkeypatch.setattr(output.err, "is_interactive", True)
     done = pathe("pretrain", "ring", *TINY, "--out", "d", cwd=place, TERM="xterm")
     assert done.returncode == 0, done.stderr
-    for word in ("calibrating ━", "4/4 loss", "steps/s", "s left"):  # as it ended
+    for word in ("calibrating ━", "4/4", "steps/s", "s left"):  # as it ended
         assert word in done.stderr
 
 

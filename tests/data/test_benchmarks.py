@@ -51,7 +51,7 @@ def test_data_sets_inside_pykeen(capsys: pytest.CaptureFixture[str]) -> None:
 
     files = Path(pykeen.datasets.__file__).parent / "umls"
     assert KnowledgeGraph.read(files).fingerprint() == graph.fingerprint()
-    with pytest.raises(DataError, match="--split"):
+    with pytest.raises(DataError, match="its own splits"):
         KnowledgeGraph.read("umls", split=(0.8, 0.1, 0.1))
 
 

@@ -101,7 +101,7 @@ def test_one_file(tmp_path: Path) -> None:
     assert parts.entities == graph.entities
     same = KnowledgeGraph.read(str(path), split=(0.6, 0.2, 0.2), seed=3)
     assert same.fingerprint() == parts.fingerprint()
-    assert "--split" in refused(path, split=(0.5, 0.1, 0.1))
+    assert "sum to 1" in refused(path, split=(0.5, 0.1, 0.1))
     for wrong in ("0.8,0.1,0.1", 0.8, ("0.8", "0.1", "0.1")):
         assert "expected a tuple of floats" in refused(path, split=wrong)
 

@@ -173,7 +173,7 @@ def test_split_shrinks_valid_and_test_alike() -> None:
     [(0.8, 0.1), (0.8, 0.1, 0.2), (0.0, 0.5, 0.5), (1.2, -0.1, -0.1), (float("nan"),) * 3],
 )
 def test_split_fractions_are_checked(fractions: tuple[float, ...]) -> None:
-    with pytest.raises(DataError, match="--split"):
+    with pytest.raises(DataError, match="sum to 1"):
         split_triples(triples_of([(0, 0, 1)]), fractions, 0)
 
 

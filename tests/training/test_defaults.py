@@ -173,7 +173,7 @@ def test_where_bridges_do_not_fit_batches_are_smaller_then_there_are_none(monkey
 def test_the_pretrained_model_is_fine_tuned_unless_its_settings_do_not_fit():
     config, words = recommend_any(toy(), CPU)
     assert (config.init, config.relation_vectors) == ("pretrained", "graph")
-    assert words.startswith("the pre-trained model, fine-tuned for up to 20 epochs")
+    assert words.startswith("the pre-trained model, fine-tuned for links and relations, up to 20")
     assert recommend_any(toy(), CPU | {"relation_vectors": "both"})[0].relation_vectors == "both"
     for given in ({"init": "none"}, {"relation_vectors": "table"}):
         config, words = recommend_any(toy(), CPU | given)

@@ -37,7 +37,8 @@ def test_the_best_in_validation_is_kept(tmp_path, names):
     found = result["selection"]
     assert found["chosen"] == "good"
     assert list(found["candidates"]) == list(names)
-    assert said[-1].startswith("best validation MRR: good (")
+    assert said[-2].startswith("best validation MRR: good (")
+    assert str(tmp_path / "model") in said[-1]
     ours, theirs = weights(tmp_path), weights(tmp_path / "candidates" / "good")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert (

@@ -44,13 +44,13 @@ def _root(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> None:
-    """Knowledge-graph embeddings without an entity table.
+    """Completes knowledge graphs, with or without training.
 
-    Start with [cyan]pathe analyze DATA[/] to see whether the method suits your graph. Then train a
-    model with [cyan]pathe train DATA[/], test it with [cyan]pathe evaluate[/] and query it with
-    [cyan]pathe predict[/].
+    Query your graph right away with [cyan]pathe predict --data DATA[/] and [cyan]pathe missing
+    --data DATA[/]: a pre-trained model answers. [cyan]pathe evaluate --data DATA[/] tests it, and
+    [cyan]pathe train DATA[/] fine-tunes it.
 
-    Example: [cyan]pathe train umls[/]
+    Example: [cyan]pathe missing --data triples.csv -k 20[/]
     """
 
 

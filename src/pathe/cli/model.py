@@ -29,7 +29,7 @@ class TrainOptions:
     task: Task | None = option(
         None,
         "[cyan]link[/]: predict entities; [cyan]relation[/]: predict relations; [cyan]multi[/]: "
-        "both. Default: the preset's, or link.",
+        "both. Default: both when fine-tuning, otherwise the preset's, or link.",
     )
     preset: str | None = option(
         None,
@@ -51,6 +51,14 @@ class TrainOptions:
         """Returns the settings given on the command line."""
         named = {"task": self.task, "minutes": self.minutes}
         return read_settings(self.set_) | {k: v for k, v in named.items() if v is not None}
+
+    def check_folder(self) -> None:
+        """Raises an error if the folder of a new run has files, before any work."""
+        works = "PATHE_RUN" in os.environ  # a worker process: the folder is in use
+        if self.out_ and not (self.resume or works) and self.out_.exists():
+            from pathe.training.run import check_free
+
+            check_free(self.out_)
 
     def base(self) -> Config | None:
         """Returns the settings to start from; None to choose them for the graph."""
@@ -89,6 +97,7 @@ def train(data: Data, files: Files, options: TrainOptions, as_json: Json = False
 
     overrides, base = options.overrides(), options.base()
     config = configure(base, overrides, "--set")
+    options.check_folder()
     kg = files.read(data)
     with err.status("starting ..."):
         from pathe.graph.prepared import prepare
@@ -107,7 +116,8 @@ def train(data: Data, files: Files, options: TrainOptions, as_json: Json = False
             candidates, chosen = found.candidates, found.description
     if chosen:
         tell(f"settings for this graph: {chosen}")
-    usual = Path("runs") / f"{kg.name.replace(':', '-')}-{config.task}"
+    task = next(iter(candidates.values())).task
+    usual = Path("runs") / f"{kg.name.replace(':', '-')}-{task}"
     folder = options.out_ or runs.free_folder(usual)
     tell(f"run folder: {folder}")
     if len(candidates) > 1:

@@ -8,7 +8,7 @@ import typing
 from collections.abc import Callable, Iterable
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 import typer
 from rich.markup import escape
@@ -67,6 +67,7 @@ _CUT_HELP = "Split one file into train,valid,test, e.g. [cyan]0.8,0.1,0.1[/]."
 class Files:
     """Options that say how to read DATA."""
 
+    cut_name: ClassVar[str] = "--split"
     cut: str | None = _file_option(None, _CUT_HELP, "--split", "--cut")
     cut_seed: int = _file_option(0, "Seed for the split.")
     allow_unseen: bool = _file_option(
@@ -95,7 +96,7 @@ class Files:
         if self.allow_unseen and self.cut is None:
             raise DataError("--allow-unseen is for splitting one file: add --split 0.8,0.1,0.1.")
         shares = "fractions, train,valid,test, such as 0.8,0.1,0.1"
-        fractions = _three(self.cut, "--split", shares, float)
+        fractions = _three(self.cut, self.cut_name, shares, float)
         wanted = _three(self.columns or None, "--columns", "values, head,relation,tail", str.strip)
         from pathe.data.columns import ReadOptions, check_fractions, existing_path
 
@@ -187,6 +188,7 @@ class ModelOnData(ModelFiles):
 class EvaluatedModel(ModelOnData):
     """A model on data where only --cut splits a file: --split names the split to evaluate."""
 
+    cut_name: ClassVar[str] = "--cut"
     cut: str | None = _file_option(None, _CUT_HELP, "--cut")
 
 

@@ -133,7 +133,7 @@ def check_fractions(fractions: Sequence[float]) -> None:
     ok = len(fractions) == 3 and all(f >= 0 for f in fractions) and fractions[0] > 0
     if not ok or abs(sum(fractions) - 1) > 1e-6:
         raise DataError(
-            "--split: expected three numbers that sum to 1, none negative and the first above 0, "
+            "split: expected three numbers that sum to 1, none negative and the first above 0, "
             f"as in 0.8,0.1,0.1; got {','.join(str(f) for f in fractions)}"
         )
 

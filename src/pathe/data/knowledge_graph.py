@@ -97,7 +97,9 @@ class KnowledgeGraph:
         path = existing_path(data)
         if path is None:
             if split is not None:
-                raise DataError(f"{data}: --split is for one file of triples, not for a data set.")
+                raise DataError(
+                    f"{data}: has its own splits; only one file of triples can be split."
+                )
             return _read_data_set(str(data), relations, options)
         if path.is_dir():
             path = path.resolve()
@@ -107,9 +109,9 @@ class KnowledgeGraph:
             if set(files) != {"train"}:
                 own = "train" in files or OPENKE_FILES[2] in _stems(path)
                 raise DataError(
-                    f"{path}: --split is for one file of triples; this folder has "
-                    f"{'its own splits. Drop --split, or' if own else 'no train file:'} give one "
-                    "of the files."
+                    f"{path}: only one file of triples can be split; this folder has "
+                    f"{'its own splits. Leave the split out, or' if own else 'no train file:'} "
+                    "give one of the files."
                 )
             path = files["train"]
         graph = _read_files(split_suffix(path)[0], {"train": path}, relations, options)

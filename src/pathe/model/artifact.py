@@ -108,6 +108,11 @@ def model_folder(folder: str | Path) -> Path:
             f"{folder}: this run stopped before it saved a model. Resume it with: pathe train DATA "
             f"--resume --out {folder}"
         )
+    if (folder / "checkpoint.pt").is_file():
+        raise ModelError(
+            f"{folder}: this run stopped before it saved a model. Resume it with: pathe pretrain "
+            f"GRAPH ... --resume --out {folder}"
+        )
     if not (folder / CONFIG).is_file():
         what = "no such model folder" if not folder.exists() else "not a model folder"
         reason = f", as it has no {CONFIG}" if folder.is_dir() else ""

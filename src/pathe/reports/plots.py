@@ -150,7 +150,7 @@ def plot_figure(
     figure.set_layout_engine("constrained", **({"w_pad": 0.15, "h_pad": 0.15} if four else {}))
     metadata: Any = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
     # a dollar sign in a name is not the start of a formula
-    with rc_context({"text.parse_math": False, "svg.hashsalt": "pathe"}):
+    with rc_context({"text.parse_math": False, "svg.hashsalt": "pathe", "svg.fonttype": "none"}):
         # widths are fitted per row
         rows = figure.subfigures(2, 1, squeeze=False).flat if four else [figure]
         places = [axes for row in rows for axes in row.subplots(1, 1 + four, squeeze=False).flat]

@@ -70,7 +70,8 @@ class StopKey(pl.Callback):
 
     def _stop(self) -> None:
         raise Interrupted(
-            f"Stopped and saved. Resume with --resume --out {self.checkpoint.parents[1]}"
+            "Stopped and saved. Resume with: pathe train DATA --resume --out "
+            f"{self.checkpoint.parents[1]}"
         )
 
 

@@ -42,6 +42,7 @@ EPOCH = 30  # seconds of an epoch, at most,
 LEAST_STEPS = 8  # but no fewer steps than this
 FEW_EPOCHS, MOST_TUNED = 5, 20  # epochs
 LEAST_VALID, MOST_VALID = 30, 2000  # validation triples
+MANY = 500  # relations; with more, only link prediction is fine-tuned by default
 TRIES = 600  # seconds for which several models are tried
 TUNED, TABLE, NEW = "fine-tuned", "fine-tuned with a relation table", "new"
 TUNABLE = {
@@ -126,7 +127,8 @@ def _candidates(
 ) -> Plan | None:
     """Returns a plan to try several models, or None if that takes too long."""
     config, seconds = tuned
-    new, _, new_seconds = _new_model(prepared, {"init": "none", **settings})
+    new, _, new_seconds = _new_model(prepared, {"init": "none", "task": config.task, **settings})
+    new_seconds *= 2  # that is for bridges alone
     total = 2 * seconds + new_seconds
     if total > (60 * config.minutes or TRIES):
         return None
@@ -154,7 +156,8 @@ def _fine_tuning(prepared: PreparedGraph, settings: Settings) -> tuple[Config, f
     kg, n, model = prepared.kg, len(prepared.kg.train), load_model().config
     keys = "relation_vectors", "bridge", "bridge_dim", "bridge_hops", "relation_layers"
     recipe = {key: getattr(model, key) for key in keys} | {
-        "init": "pretrained", "batch_size": min(64, _power(n / 32)), "learning_rate": 5e-4,
+        "init": "pretrained", "task": "multi" if 1 < kg.n_relations <= MANY else "link",
+        "batch_size": min(64, _power(n / 32)), "learning_rate": 5e-4,
         "max_epochs": max(MOST_TUNED, settings.get("validate_every", 1)), "patience": 4,
         "schedule": "cosine",
     }  # fmt: skip
@@ -191,10 +194,11 @@ def _fine_tuning(prepared: PreparedGraph, settings: Settings) -> tuple[Config, f
 def _tuning_words(config: Config, seconds: float) -> str:
     part = f" of {config.epoch_triples:,} triples" if config.epoch_triples else ""
     table = " with a relation table" if config.relation_vectors == "both" else ""
+    tasks = {"multi": "links and relations", "link": "links", "relation": "relations"}
     epochs = f"{config.max_epochs} epoch{'s' * (config.max_epochs > 1)}{part}"
     return (
-        f"the pre-trained model, fine-tuned{table} for up to {epochs}, at most about "
-        f"{in_words(seconds)} (--set init=none trains a new model)"
+        f"the pre-trained model, fine-tuned{table} for {tasks[config.task]}, up to {epochs}, at "
+        f"most about {in_words(seconds)} (--set init=none trains a new model)"
     )
 
 

@@ -235,6 +235,8 @@ def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
         return None
     device = trainer.strategy.root_device
     seconds, peak = learner.seconds, peak_memory(device)
+    if config.minutes and seconds > 60 * config.minutes:
+        run.say(f"the time limit of {config.minutes:.3g} minutes is reached")
     best = run.folder / CHECKPOINTS / "best.ckpt"
     if not best.is_file():  # not validated, or the time was over before
         best = best.with_name("last.ckpt")

@@ -79,7 +79,9 @@ def train_best(
     each = ", ".join(f"{name} {one['valid_score']:.3f}" for name, one in found.items())
     say(f"best {title}: {best} ({each})")
     about = {"chosen": best, "candidates": found, "seconds": time.perf_counter() - begin}
-    return _keep(folder, best, about)
+    result = _keep(folder, best, about)
+    say(f"its model is in {folder / MODEL}; all took {about['seconds']:.0f} s")
+    return result
 
 
 def _place(folder: Path, name: str) -> Path:
@@ -93,7 +95,9 @@ def _train(
     try:
         return train(prepared, config, place, resume=(place / SETTINGS).is_file(), **options)
     except Interrupted:
-        raise Interrupted(f"Stopped and saved. Resume with --resume --out {folder}") from None
+        raise Interrupted(
+            f"Stopped and saved. Resume with: pathe train DATA --resume --out {folder}"
+        ) from None
 
 
 def stored_candidates(folder: Path | None) -> dict[str, Config] | None:
