@@ -51,6 +51,7 @@ bench: setup  ## measure against other libraries on this machine; writes benchma
 	$(BIN)/python benchmarks/speed_gpu.py
 	$(BIN)/python benchmarks/stages.py
 	$(BIN)/python benchmarks/use.py
+	$(BIN)/python benchmarks/any_graph.py
 
 clean:  ## remove .venv and caches
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
