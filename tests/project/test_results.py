@@ -219,6 +219,14 @@ def test_the_readme_says_how_long_using_a_model_takes_as_measured():
     assert f"| {1000 * added['seconds']:.0f} ms |" in text
 
 
+def test_the_readme_says_how_long_the_pretrained_model_takes_as_measured():
+    rows = json.loads((ROOT / "benchmarks" / "any_graph.json").read_text())["results"]
+    cold, first, again, _, sparse = (row["seconds"] for row in rows[:5])
+    words = f"| {cold:.1f} s; {1000 * first:.0f} ms ({1000 * again:.0f} ms if the relation was"
+    words += f" asked before), {1000 * sparse:.0f} ms |"
+    assert words in (ROOT / "README.md").read_text()
+
+
 @pytest.mark.parametrize("device", ["gpu", "cpu"])
 def test_the_page_on_performance_shows_what_the_files_hold(device):
     text = (ROOT / "docs" / "performance.md").read_text()
