@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from support.commands import pathe, refused
 
-from pathe.cli import output
+from pathe.cli import output, pretrain
 from pathe.training.pretraining import Pretrainer
 
 TINY = ["--set", "dim=4", "--set", "n_hops=2", "--set", "n_layers=1", "--set", "valid_triples=4",
@@ -77,6 +77,13 @@ def test_a_run_with_a_time_limit_says_how_to_go_on(place):
     assert done.returncode == 0, done.stderr
     assert "after step 1 of 4; continue with the same graphs and --resume --out c" in done.stderr
     assert "step 1 of 4" in done.stdout
+
+
+def test_without_a_terminal_there_is_a_line_now_and_then(place, monkeypatch):
+    monkeypatch.setattr(pretrain, "LINE_EVERY", 0)
+    done = pathe("pretrain", "ring", *TINY, "--out", "e", cwd=place)
+    assert "training, step 1/4, loss" in done.stderr
+    assert "left" in done.stderr
 
 
 def test_a_terminal_gets_a_progress_bar(place, monkeypatch):

@@ -130,3 +130,10 @@ def test_a_graph_in_the_place_of_the_model_is_recognised(place, command):
             assert "If it is a graph, give it as --data" in said
     for model in ((), ("any",)):
         assert "Give the graph: --data DATA" in refused(command, *model, *more, cwd=place)
+
+
+def test_training_leaves_out_triples_of_relations_that_train_lacks(place):
+    settings = ("--set", "init=pretrained", "--set", "max_epochs=1", "--set", "accelerator=cpu")
+    told = pathe("train", "split", *settings, "--out", "run", cwd=place)
+    assert told.returncode == 0, told.stderr
+    assert "2 valid and test triples left out: train lacks their relations" in told.stderr

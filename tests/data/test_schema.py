@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.folders import folder_of, rows_of
 
 from pathe.core.errors import ConfigError, DataError, UnknownNameError
 from pathe.data.knowledge_graph import KnowledgeGraph
-from pathe.data.schema import align, coverage, read_relation_map
+from pathe.data.schema import align, coverage, read_relation_map, with_train_relations
 from pathe.data.vocabulary import Vocabulary
 
 TRAIN = [("a", "likes", "b"), ("b", "hasCapital", "c"), ("c", "likes", "a"), ("x", "odd", "y")]
@@ -33,6 +35,17 @@ def test_coverage_says_what_the_model_knows(kg):
     assert (found.triples, found.known_triples) == (7, 6)
     assert [m.name for m in found.unknown] == ["odd"]
     assert found.as_dict()["known_relations"] == 3
+
+
+def test_relations_that_train_lacks_are_dropped_and_counted(kg, tmp_path):
+    found, n_dropped = with_train_relations(kg)
+    assert n_dropped == 1
+    assert list(found.relations) == ["hasCapital", "likes", "odd"]
+    assert rows_of(found, "train") == set(TRAIN)
+    assert rows_of(found, "test") == {("c", "hasCapital", "b")}
+    assert with_train_relations(found) == (found, 0)
+    pair = replace(kg, inference=kg)
+    assert rows_of(with_train_relations(pair)[0].inference, "test") == {("c", "hasCapital", "b")}
 
 
 def test_alignment_renames_turns_and_drops(kg):

@@ -98,7 +98,13 @@ def train(data: Data, files: Files, options: TrainOptions, as_json: Json = False
     overrides, base = options.overrides(), options.base()
     config = configure(base, overrides, "--set")
     options.check_folder()
-    kg = files.read(data)
+    kg = files.read(data, every_relation=base is None)
+    if base is None:
+        from pathe.data.schema import with_train_relations
+
+        kg, n_dropped = with_train_relations(kg)
+        if n_dropped:
+            tell(f"{n_dropped:,} valid and test triples left out: train lacks their relations")
     with err.status("starting ..."):
         from pathe.graph.prepared import prepare
         from pathe.training import run as runs

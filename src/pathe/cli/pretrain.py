@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pathe.training.pretraining import Pretraining
     from pathe.training.pretraining_run import Reports, Status
 
+LINE_EVERY = 60  # seconds between lines of progress, if there is no bar
 Graphs = Annotated[list[str], typer.Argument(metavar="GRAPH", help=DATA_HELP)]
 
 
@@ -113,7 +115,7 @@ def _reports() -> Iterator[Reports]:
         TextColumn("{task.fields[figures]}"),
     )  # fmt: skip
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
-        job = bar.add_task("starting", total=None, figures="")
+        job, told = bar.add_task("starting", total=None, figures=""), time.monotonic()
 
         def show(status: Status) -> None:
             figures = []
@@ -123,6 +125,10 @@ def _reports() -> Iterator[Reports]:
                 figures.append(f"{status.steps_per_second:.3g} steps/s")
             if status.seconds_left is not None:
                 figures.append(f"{duration(status.seconds_left)} left")
+            nonlocal told
+            if not err.is_terminal and time.monotonic() - told > LINE_EVERY:
+                told = time.monotonic()
+                tell(f"{status.doing}, step {status.step:,}/{status.steps:,}, {', '.join(figures)}")
             bar.update(
                 job,
                 description=status.doing,

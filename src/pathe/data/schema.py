@@ -85,6 +85,18 @@ def coverage(
     return Coverage(matches, [name for name in relations if name not in used])
 
 
+def with_train_relations(kg: KnowledgeGraph) -> tuple[KnowledgeGraph, int]:
+    """Drops valid and test triples whose relations train lacks; returns their number, too."""
+    seen = sorted(set(kg.train[:, 1].tolist()))
+    if len(seen) == len(kg.relations):
+        return kg, 0
+    relations = Vocabulary([kg.relations[i] for i in seen], kind="relation")
+    found = align(kg, relations, unknown="drop")
+    if kg.inference is not None:
+        found = replace(found, inference=align(kg.inference, relations, unknown="drop"))
+    return found, found.report.unknown_relations - kg.report.unknown_relations
+
+
 def align(
     kg: KnowledgeGraph,
     relations: Vocabulary | None,

@@ -67,5 +67,7 @@ def seconds_of(config: Config, **work: float) -> float:
 def in_words(seconds: float) -> str:
     if seconds > 7200:
         return f"{seconds / 3600:.0f} hours"
+    if seconds < 50:
+        return f"{max(10 * round(seconds / 10), 10)} seconds"
     minutes = max(round(seconds / 60), 1)
     return "a minute" if minutes == 1 else f"{minutes} minutes"

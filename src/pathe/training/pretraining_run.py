@@ -203,7 +203,9 @@ def differences(stored: dict[str, Any], wanted: dict[str, Any]) -> str:
     found, were_set = [], asdict(Pretraining()) | stored["settings"]  # new ones had their default
     for key, now in wanted["settings"].items():
         if (was := were_set[key]) != now:
-            why = " (the learning rate of each step depends on it)" if key == "steps" else ""
+            why = ""
+            if key == "steps":
+                why = " (the learning rate depends on it; --from starts a new run from the model)"
             found.append(f"{key} was {was!r}, now {now!r}{why}")
     for key, title in (("graphs", "graphs"), ("valid", "--valid graphs")):
         were, are = ([f"{n} ({p})" for n, p in about[key].items()] for about in (stored, wanted))
