@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import nlargest
 from itertools import islice
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +16,20 @@ from pathe.model.left_out import BridgeScore, Ids, Run
 
 EDGES = 512  # candidate edges per hop
 BEAM = 16  # paths kept per entity
-Partial = tuple[float, float, tuple[int, ...]]  # sum of |contributions|, their sum, slots
+
+
+class Partial(NamedTuple):
+    """A path from the query's entity, as far as it got."""
+
+    size: float = 0.0  # sum of its edges' |contributions|
+    worth: float = 0.0  # sum of their contributions
+    slots: tuple[int, ...] = ()
+    entities: frozenset[int] = frozenset()
+
+    @property
+    def mean(self) -> float:
+        """The mean |contribution| of its edges."""
+        return self.size / max(len(self.slots), 1)
 
 
 @dataclass(frozen=True)
@@ -43,19 +58,21 @@ def connections(score: BridgeScore, k: int) -> list[Connection]:
         return []
     arrived = [trace.arrived_AD for trace in run.traces]
     grads = torch.autograd.grad(run.score, arrived, allow_unused=True, retain_graph=True)
-    best: dict[int, list[Partial]] = {score.source: [(0.0, 0.0, ())]}
+    start = Partial(entities=frozenset([score.source]))
+    best: dict[int, list[Partial]] = {score.source: [start]}
     for trace, grad_AD in zip(run.traces, grads, strict=True):
         if grad_AD is None:
             continue
         worth_M = _contributions(score.edges, run, trace, grad_AD)
         slots = worth_M.abs().topk(min(EDGES, len(worth_M))).indices
         slots = slots[worth_M[slots] != 0]
-        best = _extend(score, best, slots.tolist(), worth_M[slots].tolist())
+        best = _extend(score.edges, best, slots, worth_M[slots].tolist())
     found: dict[tuple[int, ...], float] = {}
-    for _, worth, path in best.get(score.target, []):
-        if path:  # an entity is its own answer without any
-            found.setdefault(path, worth / len(path))  # a path may appear at several hops
-    return [_connection(score.edges, path, worth) for path, worth in islice(found.items(), k)]
+    for path in best.get(score.target, []):
+        if path.slots:  # an entity is its own answer without any
+            # a path may appear at several hops
+            found.setdefault(path.slots, path.worth / len(path.slots))
+    return [_connection(score.edges, slots, worth) for slots, worth in islice(found.items(), k)]
 
 
 @torch.no_grad()
@@ -74,27 +91,23 @@ def _contributions(edges: Edges, run: Run, trace: Trace, grad_AD: Tensor) -> Ten
 
 
 def _extend(
-    score: BridgeScore, best: dict[int, list[Partial]], slots: list[int], worths: list[float]
+    edges: Edges, best: dict[int, list[Partial]], slots_N: Tensor, worths: list[float]
 ) -> dict[int, list[Partial]]:
     """Returns the best paths to each entity after one more hop; a path may also stop earlier."""
-    edges = score.edges
     longer = {entity: list(paths) for entity, paths in best.items()}
-    for slot, worth in zip(slots, worths, strict=True):
-        source, target = int(edges.neighbours_M[slot]), int(edges.owners_M[slot])
-        for size, before, path in best.get(source, ()):
-            visited = {score.source, *(int(edges.owners_M[s]) for s in path)}
-            if target not in visited:
-                extended = (size + abs(worth), before + worth, (*path, slot))
+    sources, targets = edges.neighbours_M[slots_N].tolist(), edges.owners_M[slots_N].tolist()
+    for slot, source, target, worth in zip(
+        slots_N.tolist(), sources, targets, worths, strict=True
+    ):  # fmt: skip
+        for path in best.get(source, ()):
+            if target not in path.entities:
+                size, slots = path.size + abs(worth), (*path.slots, slot)
+                extended = Partial(size, path.worth + worth, slots, path.entities | {target})
                 longer.setdefault(target, []).append(extended)
     return {
-        entity: sorted(paths, key=_mean, reverse=True)[:BEAM] for entity, paths in longer.items()
+        entity: nlargest(BEAM, paths, key=lambda path: path.mean)
+        for entity, paths in longer.items()
     }
-
-
-def _mean(partial: Partial) -> float:
-    """Returns the mean |contribution| of a path's edges."""
-    size, _, path = partial
-    return size / max(len(path), 1)
 
 
 def _connection(edges: Edges, slots: tuple[int, ...], worth: float) -> Connection:
