@@ -232,7 +232,7 @@ def _read_json(path: Path, sha256: str | None = None) -> Any:
 def _about_relations(about: dict[str, Any]) -> str:
     parameters = f"{about['n_parameters']:,} parameters"
     if about["config"].get("relation_vectors") == "graph":
-        return f"{parameters}, no table of entities or relations: the model works on any graph."
+        return f"{parameters}, no entity or relation embeddings: the model works on any graph."
     return (
         f"{parameters}, {about['n_relations']:,} relations, no entity embeddings: the\n"
         "model works for any entity of any graph with these relations."
@@ -247,16 +247,17 @@ def _card(about: dict[str, Any], facts: dict[str, Any]) -> str:
         "tags": ["knowledge-graph", "link-prediction", "relation-prediction", "entity-agnostic"],
     }
     figures = [k for k, value in facts.items() if isinstance(value, float)]
+    data = facts.get("data")
     if figures:
         result = {
             "task": {"type": "graph-ml", "name": f"{facts.get('task')} prediction"},
-            "dataset": {"name": facts.get("data"), "type": facts.get("data")},
+            "dataset": {"name": facts.get("validation", data), "type": data},
             "metrics": [
                 {"type": k, "value": facts[k], "name": f"{k}, {facts.get('protocol')} ranking"}
                 for k in figures
             ],
         }
-        header["model-index"] = [{"name": f"pathe-{facts.get('data')}", "results": [result]}]
+        header["model-index"] = [{"name": f"pathe-{data}", "results": [result]}]
     lines = "\n".join(f"| {key} | {value} |" for key, value in facts.items())
     return f"""---
 {yaml.safe_dump(header, sort_keys=False, allow_unicode=True).rstrip()}

@@ -268,7 +268,7 @@ def _test_metrics(axes: Axes, result: dict[str, Any]) -> None:
     axes.set_ylim(0, 1)
     _title(axes, f"Metrics on the {result.get('split', 'test')} set")
     if len(groups) > 1:
-        axes.legend(frameon=False)
+        axes.legend(frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=3)
 
 
 def _by_relation(axes: Axes, result: dict[str, Any]) -> None:
