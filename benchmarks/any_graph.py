@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import time
 from typing import Any
 
 import torch
-from measure import DATA, HERE, row, write_results
+from measure import DATA, HERE, predict_seconds, row, write_results
 
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.predict.predictor import Predictor
@@ -22,17 +19,8 @@ BARS = {"fb15k-237": 0.25, "wn18rr": 0.03}
 
 def cold_seconds() -> float:
     """Returns the seconds of a process that answers and explains one query, the best of five."""
-    command = [
-        sys.executable, "-m", "pathe", "predict", "--data", str(EUROPE), "--head", "Austria",
-        "--relation", "borders", "-k", "3", "--explain", "--json",
-    ]  # fmt: skip
-    times = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        said = subprocess.run(command, check=True, capture_output=True, text=True)
-        times.append(time.perf_counter() - begin)
-        assert len(json.loads(said.stdout)) == 3
-    return min(times)
+    asked = ["--head", "Austria", "--relation", "borders", "-k", "3", "--explain"]
+    return predict_seconds(["--data", str(EUROPE), *asked], n_answers=3)
 
 
 def seconds(p: Predictor, asked: list[Any]) -> float:

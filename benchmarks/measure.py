@@ -42,6 +42,17 @@ def best_time(run: Callable[[], Any], repeats: int = 3) -> float:
     return min(times)
 
 
+def predict_seconds(arguments: list[str], n_answers: int) -> float:
+    """Returns the seconds of a whole `pathe predict` process, the best of five."""
+    command = [sys.executable, "-m", "pathe", "predict", *arguments, "--json"]
+
+    def run() -> None:
+        said = subprocess.run(command, check=True, capture_output=True, text=True)
+        assert len(json.loads(said.stdout)) == n_answers
+
+    return best_time(run, 5)
+
+
 def reset_peak() -> None:
     """Resets the process's peak memory (Linux)."""
     Path("/proc/self/clear_refs").write_text("5")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -11,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measure import DATA, console, in_own_process, peak_bytes, reset_peak, row, write_results
+from measure import (
+    DATA,
+    console,
+    in_own_process,
+    peak_bytes,
+    predict_seconds,
+    reset_peak,
+    row,
+    write_results,
+)
 
 from pathe.core.config import Config
 from pathe.data.knowledge_graph import KnowledgeGraph
@@ -33,17 +41,8 @@ def untrained(kg: KnowledgeGraph) -> Artifact:
 def cold_seconds(data: str, kg: KnowledgeGraph, folder: Path) -> float:
     """Returns the seconds of a whole `pathe predict` process, the best of five."""
     head, relation, _ = kg.test[0].tolist()
-    command = [
-        sys.executable, "-m", "pathe", "predict", str(folder), "--data", data,
-        "--head", kg.entities[head], "--relation", kg.relations[relation], "--json",
-    ]  # fmt: skip
-    times = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        said = subprocess.run(command, check=True, capture_output=True, text=True)
-        times.append(time.perf_counter() - begin)
-        assert len(json.loads(said.stdout)) == 10
-    return min(times)
+    asked = ["--head", kg.entities[head], "--relation", kg.relations[relation]]
+    return predict_seconds([str(folder), "--data", data, *asked], n_answers=10)
 
 
 def queries(kg: KnowledgeGraph, n: int) -> list[Any]:
