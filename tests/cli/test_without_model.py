@@ -137,3 +137,7 @@ def test_training_leaves_out_triples_of_relations_that_train_lacks(place):
     told = pathe("train", "split", *settings, "--out", "run", cwd=place)
     assert told.returncode == 0, told.stderr
     assert "2 valid and test triples left out: train lacks their relations" in told.stderr
+    again = pathe("train", "split", "--resume", "--out", "run", cwd=place)  # the same data
+    assert again.returncode == 0, again.stderr
+    words = refused("train", "split", "--preset", "tiny", "--out", "no", cwd=place)
+    assert "'q'" in words

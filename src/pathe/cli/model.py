@@ -17,6 +17,7 @@ from pathe.reports import tables as show
 
 if TYPE_CHECKING:
     from pathe.core.config import Config
+    from pathe.data.knowledge_graph import KnowledgeGraph
 
 
 Task = Literal["link", "relation", "multi"]
@@ -98,13 +99,7 @@ def train(data: Data, files: Files, options: TrainOptions, as_json: Json = False
     overrides, base = options.overrides(), options.base()
     config = configure(base, overrides, "--set")
     options.check_folder()
-    kg = files.read(data, every_relation=base is None)
-    if base is None:
-        from pathe.data.schema import with_train_relations
-
-        kg, n_dropped = with_train_relations(kg)
-        if n_dropped:
-            tell(f"{n_dropped:,} valid and test triples left out: train lacks their relations")
+    kg = _read(files, data, drops=options.preset is None)
     with err.status("starting ..."):
         from pathe.graph.prepared import prepare
         from pathe.training import run as runs
@@ -133,6 +128,19 @@ def train(data: Data, files: Files, options: TrainOptions, as_json: Json = False
         result = runs.train(prepared, config, folder, resume=options.resume, say=tell)
     if result:  # empty in worker processes: the first process reports
         print_result(result, show.result(result), as_json)
+
+
+def _read(files: Files, data: str, drops: bool) -> KnowledgeGraph:
+    """Reads DATA; drops and counts triples of relations that train lacks, or raises an error."""
+    kg = files.read(data, every_relation=drops)
+    if not drops:
+        return kg
+    from pathe.data.schema import with_train_relations
+
+    kg, n_dropped = with_train_relations(kg)
+    if n_dropped:
+        tell(f"{n_dropped:,} valid and test triples left out: train lacks their relations")
+    return kg
 
 
 @dataclass(frozen=True)

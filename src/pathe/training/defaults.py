@@ -158,7 +158,7 @@ def _fine_tuning(prepared: PreparedGraph, settings: Settings) -> tuple[Config, f
     recipe = {key: getattr(model, key) for key in keys} | {
         "init": "pretrained", "task": "multi" if 1 < kg.n_relations <= MANY else "link",
         "batch_size": min(64, _power(n / 32)), "learning_rate": 5e-4,
-        "max_epochs": max(MOST_TUNED, settings.get("validate_every", 1)), "patience": 4,
+        "max_epochs": max(MOST_TUNED, configure(settings=settings).validate_every), "patience": 4,
         "schedule": "cosine",
     }  # fmt: skip
     if wants_pairs_held_out(linked_pairs(kg)):
