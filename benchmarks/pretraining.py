@@ -27,7 +27,7 @@ from pathe.training.pretraining_run import Place, Reports, pretrain
 FILE = HERE / "pretraining.json"
 LARGE = ("fb15k-237", "wn18rr", "codex-m")
 PAIRS = tuple(f"{family}_v{i}" for family in ("fb237", "wn18rr", "nell") for i in range(1, 5))
-STEPS, VALID_TRIPLES = 2400, 500
+STEPS, VALID_TRIPLES = 1500, 500
 # what changes: settings, or `graphs`: with the training graphs of the 12 pairs
 VARIANTS: dict[str, dict[str, Any]] = {
     "base": {},
@@ -46,6 +46,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "5 hops": {"n_hops": 5},
     "2 layers of the relation encoder": {"n_layers": 2},
     "6 layers of the relation encoder": {"n_layers": 6},
+    "entities update relation vectors": {"entity_updates": 2},
     "width 48": {"dim": 48},
     "weight decay .01": {"weight_decay": 0.01},
     "learning rate .001": {"learning_rate": 1e-3},

@@ -69,6 +69,9 @@ class Config:
         "table", "learned per relation, computed from the graph (for any graph), or both"
     )
     relation_layers: int = setting(4, "layers of the encoder of a graph's relations", least=1)
+    entity_updates: int = setting(
+        0, "layers of that encoder after which entities update the relation vectors", least=0
+    )
     bridge: Literal["none", "paths"] = setting(
         "none", "also score all paths between the two entities of a triple"
     )

@@ -314,7 +314,7 @@ class GraphScorer(Scorer):
         """Takes another graph: everything that is computed from it changes."""
         self._prepared = prepared
         self.graph = view(prepared.arrivals, prepared.edges.keep())
-        self.kinds = KindVectors(self.model.encoder, self.graph.meetings)
+        self.kinds = KindVectors(self.model.encoder, self.graph.meetings, self.graph.contexts)
 
     @property
     def prepared(self) -> PreparedGraph:
