@@ -28,7 +28,8 @@ class CudaGraphStep(Generic[Record]):
         def run() -> tuple[Tensor, tuple[Tensor | None, ...]]:
             with torch.autocast("cuda", enabled=half[0], dtype=half[1], cache_enabled=False):
                 found = loss(self.inputs)
-            return found, torch.autograd.grad(found, parameters, allow_unused=True)
+            grads = torch.autograd.grad(found, parameters, allow_unused=True)
+            return found.detach(), grads  # its autograd graph would tie parameters to this stream
 
         before = torch.cuda.get_rng_state()
         stream = torch.cuda.Stream()
@@ -63,7 +64,7 @@ class _Replay(torch.autograd.Function):
     def forward(ctx: Any, step: CudaGraphStep[Any], *parameters: Tensor) -> Tensor:
         step.graph.replay()
         ctx.step, ctx.n_replays = step, step.n_replays
-        return step.loss.detach().clone()
+        return step.loss.clone()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
