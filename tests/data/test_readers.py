@@ -16,6 +16,7 @@ from support.readers import COMPRESS, read, refused, rows_of
 import pathe.data.columns
 import pathe.data.delimited
 from pathe.core.errors import DataError
+from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.data.readers import ReadOptions, ReadReport, locate_row, read_columns
 
 
@@ -356,15 +357,45 @@ def test_rows_are_located(tmp_path: Path) -> None:
     assert locate_row(tmp_path / "x.parquet", ReadOptions(), 1) == ", row 2"
 
 
-def test_a_first_line_that_may_be_a_header_is_told(tmp_path):
-    rows = [f"a{i % 7},r{i % 2},b{i % 5}\n" for i in range(30)]
-    path = tmp_path / "graph.csv"
-    for first, told in (("Person,Link,Other\n", True), ("new,r1,b3\n", False), ("", False)):
-        path.write_text(first + "".join(rows))
-        report = ReadReport()
-        read_columns(path, ReadOptions(), report)
-        assert any("if it is a header, add --header" in note for note in report.notes) == told
-    path.write_text("Person,Link,Other\n" + "".join(rows))
+def notes_of(folder: Path, **files: str) -> list[str]:
+    """The notes of reading a folder of comma-separated files, or of one such file."""
+    for name, text in files.items():
+        (folder / f"{name}.csv").write_text(text)
+    data = folder if len(files) > 1 else folder / f"{next(iter(files))}.csv"
+    return KnowledgeGraph.read(data, every_relation=True).report.notes
+
+
+def test_a_first_line_that_may_be_a_header_is_told(tmp_path: Path) -> None:
+    rows = "".join(f"a{i % 7},r{i % 2},b{i % 5}\n" for i in range(30))
+    told = [f"first line of {tmp_path / 'graph.csv'} read as a triple: Person, Link, Other; "
+            "if it is a header, add --header"]  # fmt: skip
+    assert notes_of(tmp_path, graph="Person,Link,Other\n" + rows) == told
+    for first in ("new,r1,b3\n", "b3,unique,new\n", ""):  # a name recurs, in either column
+        assert notes_of(tmp_path, graph=first + rows) == []
+    # Where another row has rare names only, the first is nothing special.
+    assert notes_of(tmp_path, graph=f"new,rare,other\n{rows}c,seldom,d\n") == []
     report = ReadReport()
-    table = read_columns(path, ReadOptions(header=False), report)  # who says so need not be told
-    assert (table.num_rows, report.notes) == (31, [])
+    read_columns(tmp_path / "graph.csv", ReadOptions(header=False), report)
+    assert not report.odd_first_rows  # whoever says so need not be told
+
+
+def test_first_lines_are_judged_by_all_files_of_a_graph(tmp_path: Path) -> None:
+    """GraIL's fb237_v1 starts its validation file with a relation that it holds once."""
+    rows = "".join(f"a{i % 7},r{i % 2},b{i % 5}\n" for i in range(30))
+    rare = "Person,Link,Other\n"
+    assert notes_of(tmp_path, train=rows + rare, valid=rare + rows, test=rows) == []
+    notes = notes_of(tmp_path, train=rare + rows, valid=rare + rows, test=rare + rows)
+    assert len(notes) == 3  # the same header in each file
+
+
+def test_a_header_may_have_more_columns(tmp_path: Path) -> None:
+    raw = b"id,Subject,weight,predicate,object,label\n1,a,.5,r,b,x\n2,c,.7,r,a,y\n"
+    rows, report = read(tmp_path / "x.csv", raw)
+    assert rows == [("a", "r", "b"), ("c", "r", "a")]
+    assert report.notes == [
+        f"columns of {tmp_path / 'x.csv'}: read Subject as head, predicate as relation, object as "
+        "tail; left out id, weight, label"
+    ]
+    assert "expected 6 columns" in refused(tmp_path / "x.csv", raw + b"3,a,r,b\n")
+    assert "--columns" in refused(tmp_path / "x.csv", raw, header=False)
+    assert "--columns" in refused(tmp_path / "x.csv", b"id,who,does,what\n1,a,r,b\n2,a,r,c\n")

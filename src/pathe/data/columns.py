@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from pathe.core.errors import DataError
 from pathe.core.files import check_new_folder, check_place
-from pathe.core.types import PARTS, chunks, is_fact
+from pathe.core.types import PARTS, Fact, chunks, is_fact
 
 TEXT = {".tsv": "\t", ".txt": "\t", ".csv": ","}
 RDF = {
@@ -69,6 +69,7 @@ class ReadReport:
     unknown_relations: int = 0
     notes: list[str] = field(default_factory=list)
     first_skipped: str = ""
+    odd_first_rows: dict[Path, Fact] = field(default_factory=dict)  # they may be headers
 
     def skip(self, problem: str, options: ReadOptions, n: int = 1) -> None:
         """Counts n bad lines; raises DataError unless the options say to skip them."""
@@ -238,6 +239,13 @@ def known_header(names: list[str]) -> tuple[int, int, int] | None:
     if relation is None or ends is None:
         return None
     return lower.index(ends[0]), relation, lower.index(ends[1])
+
+
+def left_out_note(path: Path, names: list[str], picks: tuple[int, ...]) -> str:
+    """Says which columns were read as head, relation and tail, and which were left out."""
+    read = ", ".join(f"{names[i]} as {role}" for i, role in zip(picks, PARTS, strict=True))
+    others = ", ".join(name for i, name in enumerate(names) if i not in picks)
+    return f"columns of {path}: read {read}; left out {others}"
 
 
 def positions(path: Path, wanted: tuple[str, str, str], names: list[str]) -> tuple[int, ...]:

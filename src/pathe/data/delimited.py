@@ -9,12 +9,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from pathe.core.errors import DataError
-from pathe.core.types import PARTS
+from pathe.core.types import PARTS, Fact
 from pathe.data.columns import (
     BROKEN,
     SKIP_HINT,
@@ -25,6 +26,8 @@ from pathe.data.columns import (
     collect_rows,
     is_utf8,
     known_header,
+    left_out_note,
+    numbers,
     open_stream,
     positions,
     reading,
@@ -37,7 +40,7 @@ _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _PEEK = 1000  # rows whose column counts are compared for a hint
 _FIELD = 1 << 30  # the longest quoted name, in bytes
-_FEW_ROWS, _CHECKED_ROWS = 20, 10_000  # too few to spot a header by; the most compared
+_FEW_ROWS = 20  # too few to spot a header by
 _END = b"\x1eend\x1e"  # the names in a row that we append to find open quotes
 _WORDS = {"\t": "tab", " ": "space", ",": "comma"}
 
@@ -63,20 +66,35 @@ def read_text(path: Path, options: ReadOptions, report: ReadReport) -> Any:
     except BROKEN:
         # Only the slow parser can name a bad line, skip it, or read a line longer than a block.
         table = collect_rows(_slow_rows(path, layout, options, report))
-    if not layout.header and options.header is None and _looks_like_header(table):
-        first = ", ".join(table.column(role)[0].as_py() for role in PARTS)
-        report.notes.append(
-            f"first line of {path} read as a triple: {first}; if it is a header, add --header"
-        )
+    if not layout.header and options.header is None and table.num_rows >= _FEW_ROWS:
+        head, relation, tail = (table.column(role)[0].as_py() for role in PARTS)
+        if not recurs((head, relation, tail), table) and _rows_of_rare_names(table) == 1:
+            report.odd_first_rows[path] = head, relation, tail
     return table
 
 
-def _looks_like_header(table: Any) -> bool:
-    """Whether the first row looks like a header: none of its names recurs in its column."""
-    if table.num_rows < _FEW_ROWS:
-        return False
-    columns = [table.column(role).slice(0, _CHECKED_ROWS) for role in PARTS]
-    return all(pc.sum(pc.equal(column, column[0])).as_py() == 1 for column in columns)
+def recurs(first: Fact, table: Any) -> bool:
+    """Whether a name of a first row occurs in another row: those of a header hardly ever do.
+
+    `table` is the file of that row or another one of the same graph; first rows don't count, since
+    all files may have the same header.
+    """
+    head, relation, tail = first
+    places = ((head, "head"), (head, "tail"), (relation, "relation"), (tail, "head"), (tail, "tail"))
+    return any(_occurs(name, table.column(role).chunk(0)) for name, role in places)
+
+
+def _rows_of_rare_names(table: Any) -> int:
+    """Counts the rows whose names all occur once in their columns."""
+    codes = [numbers(table.column(role).chunk(0).indices, np.int32) for role in PARTS]
+    once = [np.bincount(column)[column] == 1 for column in codes]
+    return int((once[0] & once[1] & once[2]).sum())
+
+
+def _occurs(name: str, column: Any) -> bool:
+    """Whether a name is in a dictionary column, after the first row."""
+    code = pc.index(column.dictionary, pa.scalar(name, column.dictionary.type)).as_py()
+    return code >= 0 and bool((numbers(column.indices, np.int32)[1:] == code).any())
 
 
 def locate_line(path: Path, options: ReadOptions, row: int) -> str:
@@ -198,7 +216,10 @@ def _layout(path: Path, options: ReadOptions) -> _Layout:
     if options.header is not None or tuple(first) == PARTS:
         note = ""  # as asked for, or as this package writes it
     if options.columns is None:
-        known = known_header(first) if len(first) == 3 and options.header is not False else None
+        known = known_header(first) if options.header is not False else None
+        if known and len(first) > 3:
+            note = left_out_note(path, first, known)
+            return _Layout(delimiter, quoted, len(first), known, True, note)
         header, note = bool(options.header or known), note if known else ""
         return _Layout(delimiter, quoted, 3, known or (0, 1, 2), header, note)
     if not all(c.isdecimal() for c in options.columns):

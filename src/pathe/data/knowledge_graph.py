@@ -19,6 +19,7 @@ from pathe.core.files import check_new_folder, replacing
 from pathe.core.types import PARTS
 from pathe.data.benchmarks import read_named
 from pathe.data.columns import READABLE, check_fractions, coded_table, existing_path, named_table
+from pathe.data.delimited import recurs
 from pathe.data.openke import FILES as OPENKE_FILES
 from pathe.data.openke import read_openke
 from pathe.data.readers import ReadOptions, ReadReport, locate_row, read_columns, split_suffix
@@ -242,6 +243,12 @@ def _read_files(
     for split, path in files.items():
         table = read_columns(path, options, report)
         sources.append(_Source(split, str(path), table, partial(locate_row, path, options)))
+    for path, first in report.odd_first_rows.items():
+        if not any(recurs(first, source.table) for source in sources):
+            report.notes.append(
+                f"first line of {path} read as a triple: {', '.join(first)}; if it is a header, "
+                "add --header"
+            )
     return _build(name, sources, relations, options, report)
 
 

@@ -9,7 +9,15 @@ import pyarrow as pa
 
 from pathe.core.errors import DataError
 from pathe.core.types import PARTS
-from pathe.data.columns import ReadOptions, ReadReport, collect, known_header, positions, reading
+from pathe.data.columns import (
+    ReadOptions,
+    ReadReport,
+    collect,
+    known_header,
+    left_out_note,
+    positions,
+    reading,
+)
 
 
 def read_parquet(path: Path, options: ReadOptions, report: ReadReport) -> Any:
@@ -23,6 +31,8 @@ def read_parquet(path: Path, options: ReadOptions, report: ReadReport) -> Any:
     with reading(path, lambda: " as Parquet"), pq.ParquetFile(path) as file:
         schema = file.schema_arrow
         picks = _pick_columns(path, options, schema.names)
+        if options.columns is None and len(schema.names) > 3:
+            report.notes.append(left_out_note(path, schema.names, picks))
         for role, i in zip(PARTS, picks, strict=True):
             _check_type(path, role, schema.field(i).type)
         names = [schema.names[i] for i in picks]
