@@ -117,35 +117,51 @@ def test_contexts_match_exact_refinement(drawn: tuple[Rows, int, int], seed: int
 def test_symmetric_relations_from_four_in_five_on() -> None:
     leakage = analyze(
         kg_of(
-            "a s b; b s a; c s d; d s c; e s f;"  # 4 of 5 have their reverse
-            "a r b; b r a; c r d",  # 2 of 3
-            test="f s e; d r c; b s d; a s b",
+            "a s b; b s a; c s d; e s f;"  # with the reverses in test, 6 of 7
+            "a r b; b r a; c r d; i r j; k r l",  # 4 of 6
+            test="f s e; d r c; d s c; b s d; a s b",
         )
     )["leakage"]
-    assert leakage["symmetric"] == [{"relations": ["s"], "triples": [5], "shares": [0.8]}]
+    assert leakage["symmetric"] == [{"relations": ["s"], "triples": [7], "shares": [6 / 7]}]
+    assert leakage["partly_symmetric"] == []  # four reversed triples are too few to tell
     assert leakage["inverse"] == []
     assert leakage["duplicate"] == []
     assert leakage["overlap"] == {"valid": 0, "test": 1}  # a s b
     assert leakage["test"] == {
-        "linked_reverse": 0.75,  # all but b s d
-        "linked_same": 0.5,  # a s b, and d r c by d s c
-        "leaked": 0.5,  # f s e and a s b, whose reverse is in train; r isn't listed
+        "linked_reverse": 0.8,  # all but b s d
+        "linked_same": 0.2,  # a s b
+        "leaked": 0.6,  # f s e, d s c and a s b, whose reverse is in train; r isn't listed
     }
+
+
+def test_a_symmetric_relation_is_found_however_it_is_split() -> None:
+    """A random cut leaves few pairs whole: train alone would show 2 of 10."""
+    pairs = [(f"a{i}", f"b{i}") for i in range(9)]
+    forward, back = ([f"{h} s {t}" for h, t in side] for side in (pairs, [p[::-1] for p in pairs]))
+    train = "; ".join([*forward, back[0], "a0 r b0"])
+    split = analyze(kg_of(train, valid="; ".join(back[1:4]), test="; ".join(back[4:])))["leakage"]
+    assert split["symmetric"] == [{"relations": ["s"], "triples": [18], "shares": [1]}]
+    assert split["test"]["leaked"] == 1
+    alone = analyze(kg_of("; ".join([*forward, *back[:4]])))["leakage"]
+    assert alone["symmetric"] == []
+    assert alone["partly_symmetric"] == [{"relations": ["s"], "triples": [13], "shares": [8 / 13]}]
 
 
 def test_inverse_and_duplicate_pairs() -> None:
     leakage = analyze(
         kg_of(
-            "a p b; c p d; e p f; g p h;  b q a; d q c; f q e; h q g; i q j;"  # 4 of 4, 4 of 5
-            "k u l; m u n;  k v l; m v n;"
+            "a p b; c p d; e p f; g p h;  b q a; d q c; f q e; h q g; i q j;"  # 5 of 5, 5 of 6
+            "k u l; m u n; s u t; x u y;  k v l; m v n; s v t; x v y;"
             "a w b",  # every w is a p, but few p are w
             valid="a p b",
             test="j p i; o q p; b u a; c v d; m w n",
         )
     )["leakage"]
-    assert leakage["inverse"] == [{"relations": ["p", "q"], "triples": [4, 5], "shares": [1, 0.8]}]
+    assert leakage["inverse"] == [
+        {"relations": ["p", "q"], "triples": [5, 6], "shares": [1, 5 / 6]}
+    ]
     assert leakage["duplicate"] == [
-        {"relations": ["u", "v"], "triples": [2, 2], "shares": [1, 1]},
+        {"relations": ["u", "v"], "triples": [5, 5], "shares": [0.8, 0.8]},
     ]
     assert leakage["symmetric"] == []
     assert leakage["overlap"] == {"valid": 1, "test": 0}
@@ -157,7 +173,7 @@ def test_inverse_and_duplicate_pairs() -> None:
 def test_duplicates_leak_too() -> None:
     kg = kg_of("a u b; c u d; e u f; g u h; i u j; a v b; c v d; e v f; g v h", test="i v j; j v i")
     leakage = analyze(kg)["leakage"]
-    assert [rule["shares"] for rule in leakage["duplicate"]] == [[0.8, 1]]
+    assert [rule["shares"] for rule in leakage["duplicate"]] == [[1, 5 / 6]]
     assert leakage["test"]["leaked"] == 0.5
 
 

@@ -80,7 +80,13 @@ def recurs(first: Fact, table: Any) -> bool:
     all files may have the same header.
     """
     head, relation, tail = first
-    places = ((head, "head"), (head, "tail"), (relation, "relation"), (tail, "head"), (tail, "tail"))
+    places = (
+        (head, "head"),
+        (head, "tail"),
+        (relation, "relation"),
+        (tail, "head"),
+        (tail, "tail"),
+    )
     return any(_occurs(name, table.column(role).chunk(0)) for name, role in places)
 
 

@@ -11,12 +11,12 @@ from torch import Tensor
 from pathe.core.randomness import keyed, mix
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.graph.adjacency import Adjacency, Graph, merge, owners
-from pathe.graph.known import KnownTriples
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.graph.walks import sample_walks
 
 Stats = dict[str, Any]
 RULE_SHARE = 0.8  # least share of shared pairs for a symmetric, inverse or duplicate relation
+PART_SHARE, PART_TRIPLES = 0.2, 5  # least share and number of triples for a partly symmetric one
 REVERSE_SHARE = 0.2  # least share of test pairs linked in reverse for the verdict to mention it
 RULE_CHUNK = 1 << 18  # triples per chunk of the join
 ROUNDS = 3  # of Weisfeiler-Lehman refinement
@@ -55,8 +55,11 @@ def analyze(kg: KnowledgeGraph | PreparedGraph, *, seed: int = 0, top: int = 11)
               and distinct codes per entity; round 0 is the relational context
     leakage   overlap (triples of valid, test also in train); symmetric, inverse and duplicate
               relations: [{relations, triples, shares}], where both shares are at least 0.8 without
-              self-loops; test: shares of test triples whose pair train links (linked_same,
-              linked_reverse), and that follow by such a relation (leaked)
+              self-loops, in all splits together, since a random split separates pairs;
+              partly_symmetric: relations of which 0.2 to 0.8 of the triples are reversed, as in
+              graphs that lack facts; test: shares of test triples whose pair train links
+              (linked_same, linked_reverse), and that follow from train by a symmetric, inverse or
+              duplicate relation (leaked)
     pairs     shares of train and valid triples whose entities another training triple links, in
               either direction
     walks     dead_ends: without_out, without_in, isolated (entities without a training triple);
@@ -77,7 +80,7 @@ def analyze(kg: KnowledgeGraph | PreparedGraph, *, seed: int = 0, top: int = 11)
         "degree": _degree(graph, degrees_E),
         "relations": _relations(kg, top),
         "contexts": _contexts(graph, degrees_E, seed),
-        "leakage": _leakage(kg, prepared.known("train")),
+        "leakage": _leakage(prepared),
         "pairs": linked_pairs(kg),
         "walks": _walks(graph, degrees_E, seed),
         "reach": _reach(prepared, seed),
@@ -150,20 +153,23 @@ def _contexts(graph: Graph, degrees_E: Tensor, seed: int) -> list[Stats]:
     return rounds
 
 
-def _leakage(kg: KnowledgeGraph, known: KnownTriples) -> Stats:
+def _leakage(prepared: PreparedGraph) -> Stats:
+    kg, train = prepared.kg, prepared.known("train")
     test_B3 = kg.test.long()
     leaked_B = torch.zeros(len(kg.test), dtype=torch.bool)
     rules, linked = {}, {}
     for direction, pairs_B3 in (("same", test_B3), ("reverse", test_B3.flip(1))):
-        rules[direction], codes_L = _rules(kg, known, direction == "reverse")
-        rows_N, others_N = known.find(pairs_B3, "relation")
+        rules[direction], codes_L = _rules(prepared, direction == "reverse")
+        rows_N, others_N = train.find(pairs_B3, "relation")
         follows_N = torch.isin(test_B3[rows_N, 1] * kg.n_relations + others_N, codes_L)
         leaked_B[rows_N[follows_N]] = True
         linked[f"linked_{direction}"] = _ratio(len(rows_N.unique()), len(kg.test))
     splits = (("valid", kg.valid), ("test", kg.test))
+    symmetric = [rule for rule in rules["reverse"] if len(rule["relations"]) == 1]
     return {
-        "overlap": {k: int(known.contains(v).sum()) for k, v in splits},
-        "symmetric": [rule for rule in rules["reverse"] if len(rule["relations"]) == 1],
+        "overlap": {k: int(train.contains(v).sum()) for k, v in splits},
+        "symmetric": [rule for rule in symmetric if rule["shares"][0] >= RULE_SHARE],
+        "partly_symmetric": [rule for rule in symmetric if rule["shares"][0] < RULE_SHARE],
         "inverse": [rule for rule in rules["reverse"] if len(rule["relations"]) == 2],
         "duplicate": rules["same"],
         "test": linked | {"leaked": _ratio(int(leaked_B.sum()), len(kg.test))},
@@ -194,15 +200,18 @@ def wants_pairs_held_out(pairs: Stats) -> bool:
     return bool(enough and pairs["train"] > 0.05 and pairs["valid"] < pairs["train"] / 10)
 
 
-def _rules(kg: KnowledgeGraph, known: KnownTriples, reverse: bool) -> tuple[list[Stats], Tensor]:
+def _rules(prepared: PreparedGraph, reverse: bool) -> tuple[list[Stats], Tensor]:
     """Returns pairs of relations that mostly link the same entities, and their codes r1 * R + r2.
 
-    With `reverse`, from tail to head, where a relation may be paired with itself.
+    With `reverse`, from tail to head, where a relation may be paired with itself: it is then
+    returned even if it is only partly symmetric, but without a code.
     """
-    train_M3 = kg.train[kg.train[:, 0] != kg.train[:, 2]].long()
-    sizes_R = torch.bincount(train_M3[:, 1], minlength=kg.n_relations)
+    kg, known = prepared.kg, prepared.known()
+    triples_M3 = torch.cat([*kg.splits.values()]).unique(dim=0).long()
+    triples_M3 = triples_M3[triples_M3[:, 0] != triples_M3[:, 2]]
+    sizes_R = torch.bincount(triples_M3[:, 1], minlength=kg.n_relations)
     found = []
-    for part_M3 in train_M3.split(RULE_CHUNK):
+    for part_M3 in triples_M3.split(RULE_CHUNK):
         rows_N, others_N = known.find(part_M3.flip(1) if reverse else part_M3, "relation")
         codes_N = part_M3[rows_N, 1] * kg.n_relations + others_N
         found.append(torch.stack(codes_N.unique(return_counts=True)))
@@ -213,8 +222,10 @@ def _rules(kg: KnowledgeGraph, known: KnownTriples, reverse: bool) -> tuple[list
     apart_L = pairs_L2.diff().squeeze(1)
     most_L = sizes_R[pairs_L2].amax(1).double()
     listed_L = (shared_L >= RULE_SHARE * most_L) & (reverse | (apart_L != 0))
+    partly_L = (shared_L >= PART_SHARE * most_L) & (shared_L >= PART_TRIPLES)
+    partly_L &= reverse & (apart_L == 0)
     rules = []
-    for row in (listed_L & (apart_L >= 0)).nonzero().squeeze(1).tolist():
+    for row in ((listed_L | partly_L) & (apart_L >= 0)).nonzero().squeeze(1).tolist():
         pair, shared = sorted(set(pairs_L2[row].tolist())), int(shared_L[row])
         names, sizes = [kg.relations[r] for r in pair], sizes_R[pair].tolist()
         rules.append({"relations": names, "triples": sizes, "shares": [shared / n for n in sizes]})

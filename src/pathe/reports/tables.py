@@ -81,7 +81,7 @@ def analysis(result: dict[str, Any]) -> Iterator[RenderableType]:
         ("largest", number(degree["max"], 0)),
     ]
     yield _topic("Degree (incoming and outgoing training edges per entity)", rows)
-    yield from _relations(result["relations"])
+    yield from _relations(result["relations"], result["counts"]["relations_in_train"])
     columns = ("neighbours included", "distinct", "unique")
     contexts = _contexts(result["contexts"])
     yield _topic("Contexts: how far they tell entities apart", contexts, *columns)
@@ -110,12 +110,15 @@ def _counts(counts: dict[str, Any]) -> Rows:
         yield "relations that the training graph lacks", f"{n:,}"
 
 
-def _relations(relations: dict[str, Any]) -> Iterator[RenderableType]:
+def _relations(relations: dict[str, Any], n_all: int) -> Iterator[RenderableType]:
     numbers = (Column(title, justify="right", no_wrap=True) for title in ("triples", "share"))
     rows = ((_relation(r["relation"]), f"{r['triples']:,}", percent(r["share"]))
             for r in relations["top"])  # fmt: skip
-    name = Column("relation", overflow="fold")
-    yield _topic("Most frequent relations", rows, name, *numbers)
+    name, n_shown = Column("relation", overflow="fold"), len(relations["top"])
+    title = (
+        f"The {n_shown} most frequent of {n_all:,} relations" if n_shown < n_all else "Relations"
+    )
+    yield _topic(title, rows, name, *numbers)
     yield (
         f"  two most frequent: {percent(relations['top_two_share'])} of triples; as "
         f"diverse as {number(relations['effective'])} equally frequent relations\n"
@@ -146,8 +149,11 @@ def _walks(walks: dict[str, Any], reach: dict[str, Any] | None) -> Rows:
 def _leakage(leakage: dict[str, Any], pairs: dict[str, Any]) -> Rows:
     for split, n in leakage["overlap"].items():
         yield f"{split} triples also in train", number(n, 0)
-    for kind in ("symmetric", "inverse", "duplicate"):
-        yield f"{kind} relations", f"{len(leakage[kind]):,}" if leakage[kind] else "none"
+    for kind in ("symmetric", "partly_symmetric", "inverse", "duplicate"):
+        yield (
+            f"{kind.replace('_', ' ')} relations",
+            f"{len(leakage[kind]):,}" if leakage[kind] else "none",
+        )
         for rule in leakage[kind][:RULES]:
             names = Text(", ").join(_relation(name) for name in rule["relations"])
             yield Text("  ").append(names), percent(min(rule["shares"]))
