@@ -232,12 +232,23 @@ def _people(world: _World, n: int = 300) -> None:
         nation = home if draw.chance(KEEP) else world.other(countries, home)
         world.add(person, "nationality", nation)
         world.people.setdefault(nation, []).append(person)
-        if draw.chance(0.3):  # where people live follows no rule
-            world.add(person, "lives_in", draw.pick(world.cities[draw.pick(countries)]))
-    single = draw.shuffled(person for own in world.people.values() for person in own)
-    for a, b in zip(single[0:160:2], single[1:160:2], strict=True):
+        if draw.chance(0.3):
+            there = nation if draw.chance(0.7) else draw.pick(countries)
+            world.add(person, "lives_in", draw.pick(world.cities[there]))
+    for a, b in _couples(world):
         world.add(a, "spouse_of", b)
         world.add(b, "spouse_of", a)
+
+
+def _couples(world: _World) -> list[tuple[str, str]]:
+    """Pairs people who have no spouse yet, mostly of one nationality."""
+    draw, pairs = world.draw, []
+    rest = []
+    for own in world.people.values():
+        rest += (own := draw.shuffled(own))[4:]
+        pairs += list(zip(own[0:4:2], own[1:4:2], strict=False))
+    rest = draw.shuffled(rest)
+    return pairs + list(zip(rest[0:20:2], rest[1:20:2], strict=True))
 
 
 def _films(world: _World, n: int = 136, n_studios: int = 24) -> None:
@@ -301,7 +312,7 @@ def _film(world: _World, film: str, studio: str, home: str) -> None:
     world.add(film, "language", language)
     everyone = sorted(p for own in world.people.values() for p in own)
     for _ in range(3):
-        own = world.people.get(country, everyone) if draw.chance(0.7) else everyone
+        own = world.people.get(country, everyone) if draw.chance(0.8) else everyone
         world.add(draw.pick(own), "acted_in", film)
     if draw.chance(0.3):  # awards follow no rule
         world.add(film, "won", draw.pick(AWARDS))
