@@ -286,10 +286,11 @@ def _crew(world: _World, home: str) -> list[tuple[str, str]]:
     draw, everyone = world.draw, sorted(p for own in world.people.values() for p in own)
     own = world.people.get(home, []) or everyone
     pairs = []
-    for _ in range(4):
+    for _ in range(3):
         director = draw.pick(own if draw.chance(0.8) else everyone)
-        composer = world.other(own if draw.chance(0.6) and len(own) > 1 else everyone, director)
-        pairs.append((director, composer))
+        for _ in range(2):
+            nearby = draw.chance(0.6) and len(own) > 1
+            pairs.append((director, world.other(own if nearby else everyone, director)))
     return pairs
 
 
