@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from pathe.core.errors import ConfigError
+from pathe.core.types import Side
 from pathe.data.knowledge_graph import SPLITS, KnowledgeGraph
 from pathe.data.triples import unique_triples
 from pathe.graph.adjacency import Graph, build_graph
 from pathe.graph.edges import Edges, both_ways
+from pathe.graph.functionality import Functionality, functionality
 from pathe.graph.growth import extend_graph, holds
 from pathe.graph.held_out import ContextSlots, Pairs, by_pair, context_slots
 from pathe.graph.known import KnownTriples
@@ -84,6 +86,11 @@ class PreparedGraph:
     def pairs(self) -> Pairs:
         """Training triples grouped by the two entities that they connect."""
         return by_pair(self.train_M3, self.n_entities)
+
+    @cached_property
+    def functionality(self) -> dict[Side, Functionality]:
+        """How many answers the queries of each relation have in training, by side."""
+        return functionality(self.train_M3, self.n_relations)
 
     def known(self, *splits: str) -> KnownTriples:
         """Returns the index of the triples of the given splits (default: all)."""
