@@ -184,6 +184,8 @@ def test_many_queries(ask, place, python):
     lines = (place / "answers.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == table
     _, shown, _ = ask("predict", *USE, "--queries", "q.tsv", "-k", 2, "--json")
+    assert json.loads(shown) == table
+    _, shown, _ = ask("predict", *USE, "--queries", "q.tsv", "-k", 2, "--jsonl")
     assert [json.loads(line) for line in shown.splitlines()] == table
 
 
@@ -203,7 +205,7 @@ def test_similar_missing_and_embed(ask, place, python):
     assert [row["name"] for row in json.loads(shown)] == [
         n.name for n in python.similar("e0007", 3)]  # fmt: skip
     expected = [vars(m) for m in python.missing(4, relations=["r1"])]
-    _, shown, _ = ask("missing", *USE, "-k", 4, "--relation", "r1", "--json")
+    _, shown, _ = ask("missing", *USE, "-k", 4, "--relation", "r1", "--jsonl")
     assert [json.loads(line)["tail"] for line in shown.splitlines()] == [
         m["tail"] for m in expected]  # fmt: skip
     assert "plausibility" in ask("missing", *USE, "-k", 2)[1]
@@ -262,7 +264,7 @@ def test_a_graph_that_calls_relations_otherwise(ask, place):
         (("predict", *USE, "--queries", "q2.tsv"), "q2.tsv, line 2: unknown entity 'nobody'"),
         (("predict", *USE, "--queries", "q2.tsv", "--head", "a"), "leave --head"),
         (("predict", *USE, "--queries", "q2.tsv", "--out", "x.doc"), "ends in"),
-        (("predict", *USE, "--head", "a", "--relation", "b", "--out", "x.tsv"), "--queries"),
+        (("predict", *USE, "--head", "a", "--relation", "b", "--out", "x.doc"), "ends in"),
         (("predict", "graph", "--data", "graph", "--head", "a", "--tail", "b"), "not a model"),
         (("similar", *USE, "--entity", "nobody"), "unknown entity 'nobody'"),
         (("missing", *USE, "--relation", "nope"), "unknown relation 'nope'"),

@@ -63,7 +63,7 @@ def test_any_graph_gets_answers(place, graph):
     assert all(0 <= row["probability"] <= 1 for row in rows)
     answered("rules", *given, "-k", 1, "--facts", 2, cwd=place)
     if graph != "parts.tsv":
-        shown = answered("missing", *given, "-k", 2, "--json", cwd=place)
+        shown = answered("missing", *given, "-k", 2, "--jsonl", cwd=place)
         assert len(shown.splitlines()) == {"loops.tsv": 2}.get(graph, 0)
 
 
@@ -90,7 +90,7 @@ def test_test_triples_of_relations_that_train_lacks_are_left_out_and_counted(pla
     [
         ("evaluate --data other", r"1 left out as their relations have no training triple"),
         ("evaluate --data unseen", r"2 in total; test set: seen\)\. --test-set all includes"),
-        ("evaluate --data one.tsv", r"0 in total.*--cut 0\.8,0\.1,0\.1"),
+        ("evaluate --data one.tsv", r"0 in total.*--split 0\.8,0\.1,0\.1"),
         ("predict --data split --head a --relation q", r"'q' occurs only in valid or test.* train"),
         ("missing --data split --relation q", r"'q' occurs only in valid or test"),
         ("rules --data split --relation q", r"'q' occurs only in valid or test"),

@@ -98,7 +98,7 @@ def test_a_failure_keeps_the_old_file(tmp_path):
 
 
 def test_what_could_not_be_written_is_refused_first(tmp_path):
-    with pytest.raises(ConfigError, match=r"ends in .tsv, .csv, .jsonl, .parquet"):
+    with pytest.raises(ConfigError, match=r"ends in .tsv, .csv, .json, .jsonl, .parquet"):
         row_writer(tmp_path / "x.xlsx", COLUMNS).__enter__()
     with pytest.raises(ConfigError, match=r"ends in .parquet, .npy, .tsv, .vec"):
         write_vectors(tmp_path / "x.bin", ["a"], np.zeros((1, 2), np.float32))

@@ -117,7 +117,7 @@ def test_results_by_relation_add_up():
     scores, true = torch.randn(9, 5), torch.randint(5, (9,))
     ranks = rank(scores, true)
     relations = torch.tensor([0, 0, 1, 1, 1, 2, 2, 2, 2])
-    rows = per_relation([ranks], relations, ["a", "b", "c"])
+    rows = per_relation({"tail": ranks}, relations, ["a", "b", "c"])
     assert [(r["relation"], r["triples"]) for r in rows] == [("c", 4), ("b", 3), ("a", 2)]
     total = sum(r["mrr"] * r["triples"] for r in rows) / 9
     assert total == pytest.approx(compute(ranks)["mrr"])

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import typer
 from rich.text import Text
 
-from pathe.cli.options import Data, Files, Json, Seed, grouped, option
-from pathe.cli.output import err, print_json, print_parts, print_result, tell
+from pathe.cli.options import OUTPUT, SAMPLING, Data, Files, Output, Seed, grouped, option
+from pathe.cli.output import err, tell
 from pathe.core.errors import PatheError
 from pathe.reports import plots
 from pathe.reports import tables as show
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
 def analyze(
     data: Data,
     files: Files,
-    as_json: Json = False,
+    output: Output,
     plot: Annotated[
-        Path | None, typer.Option(help="Also draw a plot, e.g. to [cyan]graph.png[/].")
+        Path | None,
+        typer.Option(help="Also draw a plot, e.g. to [cyan]graph.png[/].", rich_help_panel=OUTPUT),
     ] = None,
     seed: Seed = 0,
 ) -> None:
@@ -35,8 +37,9 @@ def analyze(
     Shows counts, degrees, relations, how well relational contexts distinguish entities, leakage
     between splits, dead ends and the reach of walks.
 
-    Example: [cyan]pathe analyze umls --plot graph.png[/]
+    Example: [cyan]pathe analyze examples/europe.csv --split 0.8,0.1,0.1 --plot graph.png[/]
     """
+    output.check(table=False)
     if plot:
         plots.check_picture(plot)
     kg = files.read(data)
@@ -47,13 +50,14 @@ def analyze(
     if plot:
         plots.plot_analysis(result, plot)
         tell(f"drawn to {plot}")
-    print_result(result, show.analysis(result), as_json)
+    output.show(result, show.analysis(result), {}, [result])
 
 
 @dataclass(frozen=True)
 class PathOptions:
     """Which paths to sample."""
 
+    panel: ClassVar[str] = SAMPLING
     entity: list[str] | None = option(
         None, "An entity; repeatable. Default: three random entities."
     )
@@ -68,20 +72,25 @@ class PathOptions:
 
 
 @grouped
-def paths(
-    data: Data, files: Files, options: PathOptions, as_json: Json = False, seed: Seed = 0
-) -> None:
+def paths(data: Data, files: Files, options: PathOptions, output: Output, seed: Seed = 0) -> None:
     """Show random paths through entities, as a model with default settings reads them.
 
-    Example: [cyan]pathe paths umls --entity virus -n 3[/]
+    Example: [cyan]pathe paths examples/europe.csv --entity Vienna -n 3[/]
     """
+    output.check()
     found = _sample(files.read(data), options, seed)
-    if as_json:
-        print_json(found)
-        return
+    rows = [{"entity": name, "path": steps} for name, own in found.items() for steps in own]
+    output.show(found, _shown(found), {"entity": str, "path": str}, rows)
+
+
+def _shown(found: dict[str, list[list[Fact]]]) -> Iterator[Text]:
+    """Yields the paths of each entity under its name, each on one line however long it is."""
     for name, rows in found.items():
-        title = Text(show.plain(name), style="bold")
-        print_parts([title, *(show.path(name, steps) for steps in rows)], soft_wrap=True)
+        yield Text(show.plain(name), style="bold")
+        for steps in rows:
+            line = show.path(name, steps)
+            line.no_wrap, line.overflow = True, "ignore"
+            yield line
 
 
 def _sample(kg: KnowledgeGraph, options: PathOptions, seed: int) -> dict[str, list[list[Fact]]]:
@@ -130,7 +139,8 @@ def convert(
         str | None,
         typer.Option(
             help="File format, e.g. [cyan].txt.gz[/], [cyan].csv[/], [cyan].parquet[/]. "
-            "Default: .txt."
+            "Default: .txt.",
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
 ) -> None:
@@ -138,7 +148,7 @@ def convert(
 
     A GraIL pair is written as a pair, with the inference graph in FOLDER_ind.
 
-    Example: [cyan]pathe convert facts.csv facts --split 0.8,0.1,0.1 --suffix .parquet[/]
+    Example: [cyan]pathe convert examples/europe.csv europe --split 0.8,0.1,0.1[/]
     """
     from pathe.data.columns import check_target
 

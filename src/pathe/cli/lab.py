@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import typer
 
@@ -17,6 +17,7 @@ from pathe.core.errors import PatheError
 class LabOptions:
     """Where experiments, data, runs and results are, and settings to try."""
 
+    panel: ClassVar[str] = "Folders and settings"
     data: Path | None = option(
         None, "The folder that holds the data sets. Default: download them by name."
     )
@@ -128,6 +129,7 @@ def _list_experiments(folder: Path) -> None:
 class SearchOptions:
     """What to search."""
 
+    panel: ClassVar[str] = "Search"
     space: str = option(
         "link",
         "[cyan]link[/], [cyan]paper-link[/], [cyan]paper-relation[/], or a .yaml with `fixed:` and "
@@ -150,7 +152,7 @@ def tune(
     [cyan]result.json[/] and [cyan]report.png[/]. The same command continues a search that was
     stopped, or adds trials to it.
 
-    Example: [cyan]pathe tune umls --trials 20 --set max_epochs=20[/]
+    Example: [cyan]pathe tune examples/europe.csv --split 0.8,0.1,0.1 --trials 20[/]
     """
     settings = read_settings(options.set_)
     kg = files.read(data)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import gc
+import inspect
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -36,7 +38,12 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+def _paragraphs(command: Callable[..., None]) -> str:
+    """Returns a command's docstring with each paragraph on one line, to be wrapped anew."""
+    text = inspect.getdoc(command) or ""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
 def _root(
     version: Annotated[
         bool,
@@ -44,16 +51,24 @@ def _root(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors.")] = False,
 ) -> None:
-    """Completes knowledge graphs, with or without training.
+    """Complete a knowledge graph, with or without training.
 
-    Query your graph right away with [cyan]pathe predict --data DATA[/] and [cyan]pathe missing
-    --data DATA[/]: a pre-trained model answers. [cyan]pathe evaluate --data DATA[/] tests it, and
-    [cyan]pathe train DATA[/] fine-tunes it.
+    Start with a file of triples (head, relation, tail), your own or one of examples/. A pre-trained
+    model answers right away:
 
-    Example: [cyan]pathe missing --data triples.csv -k 20[/]
+    [cyan]pathe analyze examples/europe.csv[/]  (what is in the graph?)
+
+    [cyan]pathe missing --data examples/europe.csv -k 20[/]  (what does it lack?)
+
+    [cyan]pathe predict --data examples/europe.csv --head Paris --relation "lies on"[/]
+
+    [cyan]pathe train examples/europe.csv --split 0.8,0.1,0.1 --out my-run[/]  (fine-tune the model)
+
+    [cyan]pathe COMMAND --help[/] shows an example and all options of a command.
     """
 
 
+app.callback(help=_paragraphs(_root))(_root)
 PANELS = {
     "Graphs": (analyze, paths, convert),
     "Models": (train, pretrain, evaluate, config, push, pull),
@@ -62,7 +77,7 @@ PANELS = {
 }
 for panel, commands in PANELS.items():
     for command in commands:
-        app.command(rich_help_panel=panel)(command)
+        app.command(rich_help_panel=panel, help=_paragraphs(command))(command)
 
 
 def main() -> None:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 from rich.markup import escape
 
-from pathe.cli.options import Data, EvaluatedModel, Files, Json, grouped, option, read_settings
+from pathe.cli.options import (
+    Data,
+    Files,
+    Json,
+    ModelOnData,
+    Output,
+    grouped,
+    option,
+    read_settings,
+)
 from pathe.cli.output import err, print_json, print_parts, print_result, progress_bar, tell
 from pathe.core.errors import PatheError
 from pathe.reports import tables as show
@@ -21,12 +30,14 @@ if TYPE_CHECKING:
 
 
 Task = Literal["link", "relation", "multi"]
+Split = Literal["train", "valid", "test"]
 
 
 @dataclass(frozen=True)
 class TrainOptions:
     """What to train and where."""
 
+    panel: ClassVar[str] = "Training"
     task: Task | None = option(
         None,
         "[cyan]link[/]: predict entities; [cyan]relation[/]: predict relations; [cyan]multi[/]: "
@@ -92,7 +103,7 @@ def train(data: Data, files: Files, options: TrainOptions, as_json: Json = False
     model, [cyan]result.json[/] and [cyan]report.png[/]. Ctrl-C saves the run; [cyan]--resume --out
     RUN[/] continues it exactly where it stopped.
 
-    Example: [cyan]pathe train umls --minutes 5[/]
+    Example: [cyan]pathe train examples/europe.csv --split 0.8,0.1,0.1 --minutes 5[/]
     """
     from pathe.core.config import configure
 
@@ -147,7 +158,8 @@ def _read(files: Files, data: str, drops: bool) -> KnowledgeGraph:
 class EvaluateOptions:
     """What to evaluate, and how."""
 
-    split: Literal["train", "valid", "test"] = option("test", "The split to evaluate on.")
+    panel: ClassVar[str] = "Evaluation"
+    on: Split = option("test", "The split to evaluate.")
     protocol: str = option(
         "full", "[cyan]full[/]: rank among all entities; [cyan]sampled:N[/]: among N negatives."
     )
@@ -159,24 +171,42 @@ class EvaluateOptions:
     task: Task | None = option(None, "For a multi-task model: the only task to evaluate.")
     n_paths: int | None = option(None, "Paths per entity. Default: the model's.", min=1)
     seed: int | None = option(None, "Seed for paths and sampled negatives. Default: the run's.")
+    per_relation: bool = option(False, "Also show a row for every relation.", "--per-relation")
 
 
 @grouped
-def evaluate(source: EvaluatedModel, options: EvaluateOptions, as_json: Json = False) -> None:
+def evaluate(source: ModelOnData, options: EvaluateOptions, output: Output) -> None:
     """Evaluate a model; unseen entities are allowed.
 
     Predictions use only the train split of the data. Rankings are filtered by the known triples of
-    all splits.
+    all splits. JSON holds everything; as .csv, .tsv or .parquet, [cyan]--out[/] writes the rows of
+    [cyan]--per-relation[/].
 
-    Example: [cyan]pathe evaluate --data umls --test-set all[/]
+    Example: [cyan]pathe evaluate --data examples/europe.csv --split 0.8,0.1,0.1 --per-relation[/]
     """
+    output.check()
+    source, split = _split_of(source, options.on)
     artifact, kg, device = source.load()
+    from pathe.evaluation.ranking import RELATION_ROW, relation_rows
     from pathe.evaluation.ranking import evaluate as evaluate_model
 
+    how = {key: value for key, value in vars(options).items() if key not in ("on", "per_relation")}
     with progress_bar("ranking") as progress:
-        result = evaluate_model(artifact, kg, **vars(options), device=device, progress=progress)
+        result = evaluate_model(artifact, kg, split=split, **how, device=device, progress=progress)
     result |= {"data": kg.name, "fingerprint": kg.fingerprint()}
-    print_result(result, show.result(result), as_json)
+    parts = [*show.result(result)]
+    if options.per_relation:
+        parts += show.per_relation(result)
+    output.show(result, parts, RELATION_ROW, relation_rows(result))
+
+
+def _split_of(source: ModelOnData, on: Split) -> tuple[ModelOnData, Split]:
+    """Returns what to read and the split to evaluate; older commands name it with --split."""
+    match source.cut:
+        case "train" | "valid" | "test" as name:
+            tell(f"--split {name} is now --on {name}; --split 0.8,0.1,0.1 splits a file")
+            return replace(source, cut=None), name
+    return source, on
 
 
 def config(

@@ -5,28 +5,35 @@ from __future__ import annotations
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from copy import copy
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 import typer
+from rich.console import RenderableType
 from rich.markup import escape
+from typer.models import OptionInfo
 
-from pathe.cli.output import err, tell
+from pathe.cli.output import err, print_json, print_parts, rows_out, tell
 from pathe.core.errors import DataError, PatheError
+from pathe.core.files import write_json
 
 if TYPE_CHECKING:
     import torch
 
     from pathe.data.columns import ReadReport
     from pathe.data.knowledge_graph import KnowledgeGraph
+    from pathe.data.row_files import Columns, Write
     from pathe.data.schema import Unknown
     from pathe.model.artifact import Artifact
     from pathe.predict.predictor import Predictor
 
 T = TypeVar("T")
-FILES = "How to read the files"
+FILES, OUTPUT, SAMPLING = "How to read the files", "Output", "Sampling"
+MODEL_AND_DATA = "Model and data"
 DATA_HELP = (
     "A file (.tsv .csv .txt .parquet .nt .nq .ttl .rdf, plain or .gz .zst .xz .bz2), a folder with "
     "train/valid/test files, a GraIL or OpenKE folder, or a data set's name such as [cyan]umls[/] "
@@ -34,7 +41,13 @@ DATA_HELP = (
 )
 Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
 DataOption = Annotated[
-    str, typer.Option("--data", metavar="DATA", help="The graph: same kinds of DATA as for train.")
+    str,
+    typer.Option(
+        "--data",
+        metavar="DATA",
+        help="The graph: same kinds of DATA as for train.",
+        rich_help_panel=MODEL_AND_DATA,
+    ),
 ]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run folder or a model folder.")]
 AnyModel = Annotated[
@@ -46,8 +59,10 @@ AnyModel = Annotated[
         show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print only JSON on stdout.")]
-Seed = Annotated[int, typer.Option(help="Random seed.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print only JSON on stdout.", rich_help_panel=OUTPUT)
+]
+Seed = Annotated[int, typer.Option(help="Random seed.", rich_help_panel=SAMPLING)]
 
 
 def option(default: T, help: str, *names: str, **more: Any) -> T:
@@ -64,10 +79,68 @@ _CUT_HELP = "Split one file into train,valid,test, e.g. [cyan]0.8,0.1,0.1[/]."
 
 
 @dataclass(frozen=True)
+class Output:
+    """Where a result goes: to the terminal as a table, to stdout as JSON, or to a file."""
+
+    panel: ClassVar[str] = OUTPUT
+    out: Path | None = option(
+        None,
+        "Write to a file instead: [cyan].json[/], .jsonl, .csv, .tsv or .parquet.",
+        metavar="FILE",
+    )
+    as_json: bool = option(False, "Print JSON on stdout: one array or object.", "--json")
+    as_jsonl: bool = option(False, "Print JSON lines on stdout: one row per line.", "--jsonl")
+
+    def check(self, table: bool = True) -> None:
+        """Raises an error for options that contradict each other, or a file that can't be written.
+
+        Call it before a long computation. Results that are no `table` are written as JSON only.
+        """
+        if (self.out is not None) + self.as_json + self.as_jsonl > 1:
+            raise PatheError("Give only one of --out, --json and --jsonl.")
+        if self.out is not None:
+            from pathe.data.row_files import OBJECT_FORMATS, ROW_FORMATS, check_file
+
+            check_file(self.out, ROW_FORMATS if table else OBJECT_FORMATS)
+
+    def show(
+        self,
+        value: Any,
+        parts: Iterable[RenderableType],
+        columns: Columns | type,
+        rows: Sequence[dict[str, Any]] | None = None,
+    ) -> None:
+        """Writes a result, or prints it as JSON or as tables and text.
+
+        `columns` are those of a table, or a dataclass that has them as fields. `rows` are what a
+        table or JSON lines hold, if that isn't the value itself.
+        """
+        rows = value if rows is None else rows
+        if self.out is not None and self.out.suffix.lower() == ".json":
+            write_json(self.out, value)
+        elif self.out is not None or self.as_jsonl:
+            with self.rows(columns) as write:
+                write(rows)
+        elif self.as_json:
+            print_json(value)
+        else:
+            print_parts(parts)
+        if self.out is not None:
+            tell(f"wrote {self.out}: {len(rows):,} {'row' if len(rows) == 1 else 'rows'}")
+
+    def rows(self, columns: Columns | type) -> AbstractContextManager[Write]:
+        """Returns a context that writes rows: to the file, or to stdout as JSON or TSV."""
+        from pathe.data.row_files import columns_of
+
+        columns = columns_of(columns) if isinstance(columns, type) else columns
+        suffix: Any = ".json" if self.as_json else ".jsonl" if self.as_jsonl else ".tsv"
+        return rows_out(self.out, columns, suffix)
+
+
+@dataclass(frozen=True)
 class Files:
     """Options that say how to read DATA."""
 
-    cut_name: ClassVar[str] = "--split"
     cut: str | None = _file_option(None, _CUT_HELP, "--split", "--cut")
     cut_seed: int = _file_option(0, "Seed for the split.")
     allow_unseen: bool = _file_option(
@@ -96,7 +169,7 @@ class Files:
         if self.allow_unseen and self.cut is None:
             raise DataError("--allow-unseen is for splitting one file: add --split 0.8,0.1,0.1.")
         shares = "fractions, train,valid,test, such as 0.8,0.1,0.1"
-        fractions = _three(self.cut, self.cut_name, shares, float)
+        fractions = _three(self.cut, "--split", shares, float)
         wanted = _three(self.columns or None, "--columns", "values, head,relation,tail", str.strip)
         from pathe.data.columns import ReadOptions, check_fractions, existing_path
 
@@ -153,6 +226,7 @@ class ModelFiles(Files):
 class ModelOnData(ModelFiles):
     """A model, the data to use it on and the device to run on."""
 
+    panel: ClassVar[str] = MODEL_AND_DATA
     model: AnyModel = None
     data: str | None = option(
         None,
@@ -184,14 +258,6 @@ class ModelOnData(ModelFiles):
         return p
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluatedModel(ModelOnData):
-    """A model on data where only --cut splits a file: --split names the split to evaluate."""
-
-    cut_name: ClassVar[str] = "--cut"
-    cut: str | None = _file_option(None, _CUT_HELP, "--cut")
-
-
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Expands each parameter that is an option group into the group's fields.
 
@@ -207,9 +273,14 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             continue
         groups[name] = hints[name]
         types = typing.get_type_hints(groups[name], include_extras=True)
+        panel = getattr(groups[name], "panel", None)
         for f in fields(groups[name]):
             default = own.empty if f.default is MISSING else f.metadata.get("option", f.default)
-            shown.append(own.replace(name=f.name, default=default, annotation=types[f.name]))
+            default, kind = _in_panel(default, panel), types[f.name]
+            if typing.get_origin(kind) is Annotated:
+                placed: Any = tuple(_in_panel(part, panel) for part in typing.get_args(kind))
+                kind = Annotated[placed]
+            shown.append(own.replace(name=f.name, default=default, annotation=kind))
 
     @functools.wraps(command)
     def wrapper(**given: Any) -> None:
@@ -218,9 +289,20 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         command(**given)
 
     shown = [parameter.replace(kind=parameter.KEYWORD_ONLY) for parameter in shown]
+    # Options for reading files come last on the help page: few commands need them.
+    shown.sort(key=lambda p: getattr(p.default, "rich_help_panel", None) == FILES)
     wrapper.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {p.name: p.annotation for p in shown} | {"return": None}
     return wrapper
+
+
+def _in_panel(declared: T, panel: str | None) -> T:
+    """Returns an option with its group's panel of the help page, unless it has its own."""
+    if panel is None or not isinstance(declared, OptionInfo) or declared.rich_help_panel:
+        return declared
+    placed = copy(declared)
+    placed.rich_help_panel = panel
+    return placed
 
 
 def read_settings(assignments: list[str] | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console, RenderableType
 
@@ -63,16 +63,23 @@ def print_result(value: Any, parts: Iterable[RenderableType], as_json: bool) -> 
 
 
 @contextmanager
-def rows_out(path: Path | None, columns: Columns, as_json: bool) -> Iterator[Write]:
-    """Yields a function that writes rows to a file, or to stdout as JSON lines or TSV."""
+def rows_out(
+    path: Path | None, columns: Columns, suffix: Literal[".json", ".jsonl", ".tsv"]
+) -> Iterator[Write]:
+    """Yields a function that writes rows to a file, or to stdout in the format of the suffix."""
     from pathe.data.row_files import row_writer, text_writer
 
     if path is not None:
         with row_writer(path, columns) as write:
             yield write
         return
+    if suffix == ".json":
+        rows: list[dict[str, Any]] = []
+        yield rows.extend
+        print_json(rows)
+        return
     with _piped():
-        yield text_writer(sys.stdout, ".jsonl" if as_json else ".tsv", columns)
+        yield text_writer(sys.stdout, suffix, columns)
 
 
 def tell(text: str) -> None:

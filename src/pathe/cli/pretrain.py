@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 from rich.console import RenderableType
@@ -31,6 +31,7 @@ Graphs = Annotated[list[str], typer.Argument(metavar="GRAPH", help=DATA_HELP)]
 class PretrainOptions:
     """What to pre-train, where and for how long."""
 
+    panel: ClassVar[str] = "Training"
     valid: list[str] | None = option(
         None,
         "An additional graph, for validation and calibration only; repeatable.",

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from pathe.cli.options import DataOption, Json, Model, ModelFiles, ModelOnData, grouped, option
-from pathe.cli.output import err, print_parts, print_result, progress_bar, rows_out, tell
+from pathe.cli.options import (
+    OUTPUT,
+    DataOption,
+    Model,
+    ModelFiles,
+    ModelOnData,
+    Output,
+    grouped,
+    option,
+)
+from pathe.cli.output import err, progress_bar, tell
 from pathe.core.errors import PatheError, UnknownNameError
 from pathe.core.types import PARTS, check_k, fill, open_part
+from pathe.predict.results import MissingTriple, Neighbour, Rule, ScoredTriple
 from pathe.reports import tables as show
 from pathe.reports.plots import check_picture
 
@@ -26,21 +36,19 @@ def _checked(k: int) -> int:
     return k
 
 
-K = Annotated[int, typer.Option("-k", callback=_checked, help="Number of results to show.")]
-Out = Annotated[
-    Path | None,
-    typer.Option(
-        "--out", help="Write rows to a [cyan].parquet[/], [cyan].jsonl[/], .tsv or .csv file."
-    ),
+QUERY, HUB = "Query", "Hub"
+K = Annotated[
+    int,
+    typer.Option("-k", callback=_checked, help="Number of results.", rich_help_panel=QUERY),
 ]
-OnlyRelations = Annotated[list[str] | None, typer.Option(help="Only this relation; repeatable.")]
+OnlyRelations = Annotated[
+    list[str] | None,
+    typer.Option(help="Only this relation; repeatable.", rich_help_panel=QUERY),
+]
 Repository = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The hub repository.")]
 ANSWER_ROW = {
     "head": str, "relation": str, "tail": str, "asked": str,
     "rank": int, "score": float, "probability": float, "known": bool,
-}  # fmt: skip
-MISSING_ROW = {
-    "rank": int, "head": str, "relation": str, "tail": str, "score": float, "plausibility": float,
 }  # fmt: skip
 EVIDENCE = ("paths", "bridges", "bridged", "alone")
 
@@ -49,6 +57,7 @@ EVIDENCE = ("paths", "bridges", "bridged", "alone")
 class PredictOptions:
     """One query, one triple or a file of queries, and what to show of the answers."""
 
+    panel: ClassVar[str] = QUERY
     head: str | None = option(None, "The head entity.")
     relation: str | None = option(None, "The relation.")
     tail: str | None = option(None, "The tail entity.")
@@ -63,8 +72,6 @@ class PredictOptions:
     plot: Path | None = option(
         None, "Draw the paths behind the best answer, e.g. to [cyan]why.svg[/]."
     )
-    out: Out = None
-    as_json: Json = False
 
     @property
     def given(self) -> Query:
@@ -73,32 +80,31 @@ class PredictOptions:
 
 
 @grouped
-def predict(source: ModelOnData, options: PredictOptions) -> None:
+def predict(source: ModelOnData, options: PredictOptions, output: Output) -> None:
     """Answer a query: give two of --head, --relation and --tail; the third is predicted.
 
     With all three, the triple is scored. [cyan]--queries FILE[/] answers many queries.
     Probabilities assume that one of the ranked candidates is correct; they are calibrated on
     validation triples (of other graphs, for the pre-trained model).
 
-    Example: [cyan]pathe predict models/umls --data umls --head virus --relation causes[/]
+    Example: [cyan]pathe predict --data examples/europe.csv --head Paris --relation "lies on"[/]
     """
+    output.check()
     if options.queries is not None:
         if any(options.given) or options.explain or options.plot:
             others = "--head, --relation, --tail, --explain and --plot"
             raise PatheError(f"--queries is for many queries: leave {others} out.")
-        _answer_file(source, options.queries, options)
+        _answer_file(source, options.queries, options, output)
     elif options.given.count(None) > 1:
         raise PatheError(
             "Give two of --head, --relation and --tail to predict the third, all three to score "
             "a triple, or --queries FILE."
         )
-    elif options.out:
-        raise PatheError("--out is for --queries FILE; use --json here.")
     else:
-        _answer_one(source, options)
+        _answer_one(source, options, output)
 
 
-def _answer_one(source: ModelOnData, options: PredictOptions) -> None:
+def _answer_one(source: ModelOnData, options: PredictOptions, output: Output) -> None:
     """Answers a query or scores a triple; explains and draws it if asked to."""
     given, plot, filter_known = options.given, options.plot, not options.known
     if plot:
@@ -117,37 +123,33 @@ def _answer_one(source: ModelOnData, options: PredictOptions) -> None:
         plot_evidence(reasons[0], plot)
         tell(f"drawn to {plot}")
     reasons = reasons if options.explain else []
-    rows: list[dict[str, Any]] = [dict(vars(row)) for row in found or scored]
+    rows = [{"name": row.name} | _answer_row(given, row) for row in found]
+    rows += [dict(vars(row)) for row in scored]
     for row, reason in zip(rows, reasons, strict=False):
         evidence = reason.as_dict()
         row.update({key: evidence[key] for key in EVIDENCE})
     if part:
         n_known = len(p.known_answers(given)) if filter_known else 0
-        print_result(rows, show.answers(given, found, reasons, n_known), options.as_json)
+        output.show(rows, show.answers(given, found, reasons, n_known), ANSWER_ROW)
     else:
-        print_result(rows[0], show.judged(scored[0], reasons), options.as_json)
+        output.show(rows[0], show.judged(scored[0], reasons), ScoredTriple, rows)
 
 
-def _answer_file(source: ModelOnData, path: Path, options: PredictOptions) -> None:
+def _answer_file(source: ModelOnData, path: Path, options: PredictOptions, output: Output) -> None:
     """Writes the answers to a file of queries, to a file or to stdout."""
-    from pathe.data.row_files import ROW_FORMATS, check_file, read_queries
+    from pathe.data.row_files import read_queries
 
-    if options.out:
-        check_file(options.out, ROW_FORMATS)
     read = read_queries(path)
     p = source.predictor()
     queries = _with_known_names(p, read, path, source.on_error == "skip")
-    with (
-        rows_out(options.out, ANSWER_ROW, options.as_json) as write,
-        progress_bar("answering") as progress,
-    ):
+    with output.rows(ANSWER_ROW) as write, progress_bar("answering") as progress:
         found = p.answer(queries, options.k, filter_known=not options.known)
         for n, (query, best) in enumerate(zip(queries, found, strict=True), 1):
             write([_answer_row(query, answer) for answer in best])
             if n % 100 == 0 or n == len(queries):
                 progress(n, len(queries))
-    if options.out:
-        tell(f"wrote {options.out}: answers to {len(queries):,} queries")
+    if output.out:
+        tell(f"wrote {output.out}: answers to {len(queries):,} queries")
 
 
 def _with_known_names(
@@ -178,9 +180,10 @@ def _answer_row(query: Query, answer: Answer) -> dict[str, Any]:
 @grouped
 def similar(
     source: ModelOnData,
-    entity: Annotated[str, typer.Option(help="The entity to start from.")],
+    entity: Annotated[str, typer.Option(help="The entity to start from.", rich_help_panel=QUERY)],
+    *,
     k: K = 10,
-    as_json: Json = False,
+    output: Output,
 ) -> None:
     """Find the entities most similar to another one, by the cosine of their vectors.
 
@@ -188,21 +191,27 @@ def similar(
 
     Example: [cyan]pathe similar --data examples/europe.csv --entity Vienna[/]
     """
+    output.check()
     p = source.predictor()
     with err.status("encoding entities ..."):
         found = p.similar(entity, k)
-    print_result([vars(row) for row in found], show.neighbours(entity, found), as_json)
+    rows = [vars(row) for row in found]
+    output.show(rows, show.neighbours(entity, found), Neighbour)
 
 
 @grouped
 def rules(
     source: ModelOnData,
+    *,
     relation: OnlyRelations = None,
     k: K = 5,
     facts: Annotated[
-        int, typer.Option(min=1, help="Triples per relation to hold out and explain.")
+        int,
+        typer.Option(
+            min=1, help="Triples per relation to hold out and explain.", rich_help_panel=QUERY
+        ),
     ] = 32,
-    as_json: Json = False,
+    output: Output,
 ) -> None:
     """List, for each relation, the paths between two entities that the model trusts most.
 
@@ -212,24 +221,25 @@ def rules(
     with the pre-trained model, models fine-tuned from it, and new models with
     [cyan]bridge=paths[/].
 
-    Example: [cyan]pathe rules models/umls --data umls --relation isa[/]
+    Example: [cyan]pathe rules --data examples/europe.csv --relation "member of"[/]
     """
+    output.check()
     p = source.predictor()
     found = []
     with err.status("explaining triples ...") as status:
         for rule in p.rules(relation, k, facts=facts):
             status.update(f"explaining triples of {rule.relation} ...")
             found.append(rule)
-    print_result([vars(rule) for rule in found], show.rules(found), as_json)
+    output.show([vars(rule) for rule in found], show.rules(found), Rule)
 
 
 @grouped
 def missing(
     source: ModelOnData,
+    *,
     k: K = 100,
     relation: OnlyRelations = None,
-    out: Out = None,
-    as_json: Json = False,
+    output: Output,
 ) -> None:
     """List the most plausible triples that the graph lacks, best first.
 
@@ -238,23 +248,14 @@ def missing(
     geometric mean of two probabilities: of the tail given head and relation, and of the head given
     relation and tail.
 
-    Example: [cyan]pathe missing models/umls --data umls -k 20[/]
+    Example: [cyan]pathe missing --data examples/europe.csv -k 20[/]
     """
-    from pathe.data.row_files import ROW_FORMATS, check_file
-
-    if out:
-        check_file(out, ROW_FORMATS)
+    output.check()
     p = source.predictor()
     with progress_bar("scoring") as progress:
         found = list(p.missing(k, relations=relation, progress=progress))
     rows = [vars(row) for row in found]
-    if out or as_json:
-        with rows_out(out, MISSING_ROW, as_json) as write:
-            write(rows)
-        if out:
-            tell(f"wrote {out}: {len(rows):,} triples")
-    else:
-        print_parts(show.missing(found))
+    output.show(rows, show.missing(found), MissingTriple)
 
 
 @grouped
@@ -265,7 +266,8 @@ def embed(
         typer.Option(
             help="[cyan].parquet[/] (entity, vector), [cyan].npy[/] (names in a .names.txt beside "
             "it), [cyan].tsv[/], or [cyan].vec[/] (word2vec's text format; spaces in names become "
-            "_)."
+            "_).",
+            rich_help_panel=OUTPUT,
         ),
     ],
 ) -> None:
@@ -276,7 +278,7 @@ def embed(
     from each entity's relations and neighbours, and those of its neighbours. They are not learned
     and do not depend on the model.
 
-    Example: [cyan]pathe embed models/umls --data umls --out vectors.parquet[/]
+    Example: [cyan]pathe embed --data examples/europe.csv --out vectors.parquet[/]
     """
     from pathe.data.row_files import VECTOR_FORMATS, check_file, write_vectors
 
@@ -295,12 +297,13 @@ def embed(
 
 
 @grouped
-def schema(model: Model, data: DataOption, files: ModelFiles, as_json: Json = False) -> None:
+def schema(model: Model, data: DataOption, files: ModelFiles, output: Output) -> None:
     """Report how much of a graph's schema a model knows: which relations, how many triples.
 
-    Example: [cyan]pathe schema models/umls --data facts.tsv[/]
+    Example: [cyan]pathe schema models/umls --data umls[/]
     """
-    from pathe.data.schema import coverage
+    output.check()
+    from pathe.data.schema import Match, coverage
     from pathe.model.artifact import load_model
 
     artifact, names = load_model(model), files.relation_names or None
@@ -311,14 +314,16 @@ def schema(model: Model, data: DataOption, files: ModelFiles, as_json: Json = Fa
         )
     kg = files.read(data, every_relation=True)
     found = coverage(kg, artifact.relations, names)
-    print_result(found.as_dict(), show.coverage(kg.name, found), as_json)
+    rows = [vars(match) for match in found.matches]
+    output.show(found.as_dict(), show.coverage(kg.name, found), Match, rows)
 
 
 def push(
     model: Model,
     repository: Repository,
     private: Annotated[
-        bool, typer.Option("--private", help="Make a new repository private.")
+        bool,
+        typer.Option("--private", help="Make a new repository private.", rich_help_panel=HUB),
     ] = False,
 ) -> None:
     """Upload a model folder to a hub repository (needs [cyan]pathe\\[hub][/]).
@@ -336,7 +341,8 @@ def pull(
         Path | None, typer.Argument(help="A new folder for the model. Default: NAME.")
     ] = None,
     revision: Annotated[
-        str | None, typer.Option(help="A branch, tag or commit. Default: the latest.")
+        str | None,
+        typer.Option(help="A branch, tag or commit. Default: the latest.", rich_help_panel=HUB),
     ] = None,
 ) -> None:
     """Download a model from a hub repository and check it.

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -19,7 +20,8 @@ from pathe.core.types import Query
 from pathe.data.columns import known_header
 from pathe.data.delimited import small_table
 
-ROW_FORMATS = (".tsv", ".csv", ".jsonl", ".parquet")
+ROW_FORMATS = (".tsv", ".csv", ".json", ".jsonl", ".parquet")
+OBJECT_FORMATS = (".json", ".jsonl")  # for results that are no table
 VECTOR_FORMATS = (".parquet", ".npy", ".tsv", ".vec")
 OPEN = ("", "?")  # marks the part of a query to predict
 CHUNK = 1 << 14
@@ -69,8 +71,32 @@ def row_writer(path: Path, columns: Columns) -> Iterator[Write]:
             with _parquet(aside, columns) as write:
                 yield write
             return
+        if suffix == ".json":
+            rows: list[dict[str, Any]] = []
+            yield rows.extend
+            aside.write_text(json_text(rows), encoding="utf-8")
+            return
         with aside.open("w", encoding="utf-8", newline="") as file:
             yield text_writer(file, suffix, columns)
+
+
+def json_text(value: Any) -> str:
+    """Returns a value as indented JSON."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def columns_of(record: type) -> Columns:
+    """Returns the fields of a dataclass as columns; lists and other records become JSON text."""
+    plain = {"str": str, "int": int, "float": float, "bool": bool}
+    kinds = {f.name: str(f.type).removesuffix(" | None") for f in fields(record)}
+    return {name: plain.get(kind, str) for name, kind in kinds.items()}
+
+
+def _cell(value: Any) -> Any:
+    """Returns what a cell of a table holds: lists and records as JSON."""
+    if isinstance(value, list | tuple | dict):
+        return json.dumps(value, ensure_ascii=False)
+    return "" if value is None else value
 
 
 def text_writer(file: TextIO, suffix: str, columns: Columns) -> Write:
@@ -81,12 +107,12 @@ def text_writer(file: TextIO, suffix: str, columns: Columns) -> Write:
     if suffix == ".csv":
         table = csv.writer(file, lineterminator="\n")
         table.writerow(columns)
-        return lambda rows: table.writerows([row[c] for c in columns] for row in rows)
+        return lambda rows: table.writerows([_cell(row[c]) for c in columns] for row in rows)
     file.write("\t".join(columns) + "\n")
 
     def write(rows: Sequence[dict[str, Any]]) -> None:
         for row in rows:
-            cells = [str(row[c]) for c in columns]
+            cells = [str(_cell(row[c])) for c in columns]
             if any(mark in cell for cell in cells for mark in "\t\n\r"):
                 raise DataError(
                     f"The names {cells[:3]!r} contain a tab or a line end, which .tsv doesn't "
@@ -107,7 +133,8 @@ def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
     kept: list[dict[str, Any]] = []
 
     def write(rows: Sequence[dict[str, Any]], at_least: int = CHUNK) -> None:
-        kept.extend(rows)
+        kept.extend({c: _cell(row[c]) if kind is str else row[c] for c, kind in columns.items()}
+                    for row in rows)  # fmt: skip
         if len(kept) >= at_least:
             writer.write_table(pa.Table.from_pylist(kept, schema))
             kept.clear()

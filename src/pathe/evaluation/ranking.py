@@ -11,7 +11,7 @@ from pathe.core.errors import ConfigError, DataError
 from pathe.core.types import SIDES, Progress
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.data.schema import align
-from pathe.evaluation.metrics import compute
+from pathe.evaluation.metrics import HEADLINE, compute
 from pathe.graph.known import KnownTriples
 from pathe.graph.negatives import corrupt
 from pathe.graph.prepared import PreparedGraph, TestSet, prepare
@@ -87,7 +87,7 @@ def _none_left(kg: KnowledgeGraph, split: str, test_set: TestSet, n_dropped: int
         found += f", {n_dropped:,} left out as their relations have no training triple"
     found += f"; test set: {test_set})."
     if not n:
-        return f"{found} Split a file into train,valid,test with --cut 0.8,0.1,0.1."
+        return f"{found} Split a file into train,valid,test with --split 0.8,0.1,0.1."
     return found if test_set == "all" else f"{found} --test-set all includes the others."
 
 
@@ -146,7 +146,7 @@ def evaluate_links(
     report: dict[str, Any] = compute(join(list(by_side.values())))
     report |= {side: compute(ranks) for side, ranks in by_side.items()}
     if names is not None:
-        report["per_relation"] = per_relation(list(by_side.values()), triples_M3[:, 1], names)
+        report["per_relation"] = per_relation(by_side, triples_M3[:, 1], names)
     return report
 
 
@@ -163,16 +163,40 @@ def evaluate_relations(
     ranks = scorer.rank(triples_M3, "relation", known, progress=progress)
     report: dict[str, Any] = compute(ranks)
     if names is not None:
-        report["per_relation"] = per_relation([ranks], triples_M3[:, 1], names)
+        report["per_relation"] = per_relation({"relation": ranks}, triples_M3[:, 1], names)
     return report
 
 
-def per_relation(ranks: list[Ranks], relations_M: Tensor, names: list[str]) -> list[dict[str, Any]]:
-    """Returns metrics per relation, most frequent first."""
+def per_relation(
+    by_part: dict[str, Ranks], relations_M: Tensor, names: list[str]
+) -> list[dict[str, Any]]:
+    """Returns metrics per relation, most frequent first; if there are two sides, of each, too."""
     present, counts = relations_M.unique(return_counts=True)
     rows = []
     for relation in present[counts.argsort(descending=True, stable=True)].tolist():
         own = (relations_M == relation).nonzero().squeeze(1)
-        found = compute(join([r[own] for r in ranks]))
-        rows.append({"relation": names[relation], "triples": len(own), **found})
+        parts = {part: ranks[own] for part, ranks in by_part.items()}
+        row = {"relation": names[relation], "triples": len(own), **compute(join([*parts.values()]))}
+        if len(parts) > 1:
+            for part in parts:
+                found = compute(parts[part])
+                row[part] = {key: found[key] for key in HEADLINE}
+        rows.append(row)
+    return rows
+
+
+RELATION_ROW: dict[str, type] = {"relation": str, "triples": int} | dict.fromkeys(
+    [f"{part}{key}" for part in ("", "head_", "tail_") for key in HEADLINE], float
+)
+
+
+def relation_rows(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns the metrics per relation of an evaluation as rows of RELATION_ROW's columns."""
+    rows = []
+    for found in report["per_relation"]:
+        row = dict.fromkeys(RELATION_ROW) | {key: found[key] for key in ("relation", "triples")}
+        for part in ("", *SIDES):
+            own = found if part == "" else found.get(part, {})
+            row |= {f"{part}_{key}".removeprefix("_"): own.get(key) for key in HEADLINE}
+        rows.append(row)
     return rows

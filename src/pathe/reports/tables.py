@@ -11,7 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from pathe.core.config import Config, describe_settings
-from pathe.evaluation.metrics import METRICS
+from pathe.evaluation.metrics import HEADLINE, METRICS, TITLES
 from pathe.predict.results import path_start, walked
 from pathe.reports.plots import shorten
 
@@ -207,6 +207,18 @@ def result(found: dict[str, Any]) -> Iterator[RenderableType]:
     if "train_seconds" in found:
         epochs = "1 epoch" if found["epochs"] == 1 else f"{found['epochs']} epochs"
         yield f"  {epochs} in {number(found['train_seconds'])} s on {found['device']}"
+
+
+def per_relation(found: dict[str, Any]) -> Iterator[RenderableType]:
+    """Yields the metrics of an evaluation per relation, of both sides together and each."""
+    sides = [side for side in ("head", "tail") if side in found]
+    titles = [f"{side} {TITLES[key]}".strip() for side in ("", *sides) for key in HEADLINE]
+    table = Table("relation", _right("triples"), *map(_right, titles), box=None)
+    for row in found["per_relation"]:
+        parts = (row, *(row[side] for side in sides))
+        figures = (number(part[key], 3) for part in parts for key in HEADLINE)
+        table.add_row(_relation(row["relation"]), f"{row['triples']:,}", *figures)
+    yield table
 
 
 def answers(
