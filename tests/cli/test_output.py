@@ -102,7 +102,7 @@ def test_evaluate_per_relation(place: Path) -> None:
         part = whole[side.rstrip("_")] if side else whole
         assert mean == pytest.approx(part[key])
     shown = answered(*asked, "--per-relation", cwd=place).partition("parameters")[2]
-    assert all(word in shown for word in ("triples", "head", "tail", "MRR", "Hits@10"))
+    assert all(word in shown for word in ("triples", "both", "head", "tail", "MRR", "@10"))
     assert all(row["relation"] in shown for row in table)
 
 

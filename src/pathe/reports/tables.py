@@ -212,8 +212,13 @@ def result(found: dict[str, Any]) -> Iterator[RenderableType]:
 def per_relation(found: dict[str, Any]) -> Iterator[RenderableType]:
     """Yields the metrics of an evaluation per relation, of both sides together and each."""
     sides = [side for side in ("head", "tail") if side in found]
-    titles = [f"{side} {TITLES[key]}".strip() for side in ("", *sides) for key in HEADLINE]
-    table = Table("relation", _right("triples"), *map(_right, titles), box=None)
+    parts = ("both", *sides) if sides else ("",)
+    titles = [f"{part}\n{TITLES[key]}".strip() for part in parts for key in HEADLINE]
+    numbers = (  # narrow, as there are many
+        Column(title.replace("@", "\n@"), justify="right", no_wrap=True)
+        for title in ("triples", *titles)
+    )
+    table = Table(Column("relation", overflow="fold"), *numbers, box=None, padding=(0, 1, 0, 0))
     for row in found["per_relation"]:
         parts = (row, *(row[side] for side in sides))
         figures = (number(part[key], 3) for part in parts for key in HEADLINE)
