@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pathe.cli.candidates import CandidateOptions, QueryCandidateOptions
 from pathe.cli.options import DataOption, Json, Model, ModelFiles, ModelOnData, grouped, option
 from pathe.cli.output import err, print_parts, print_result, progress_bar, rows_out, tell
 from pathe.core.errors import PatheError, UnknownNameError
@@ -18,7 +19,7 @@ from pathe.reports.plots import check_picture
 if TYPE_CHECKING:
     from pathe.core.types import Query
     from pathe.predict.predictor import Predictor
-    from pathe.predict.results import Answer
+    from pathe.predict.results import Answers
 
 
 def _checked(k: int) -> int:
@@ -38,6 +39,7 @@ Repository = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The hub r
 ANSWER_ROW = {
     "head": str, "relation": str, "tail": str, "asked": str,
     "rank": int, "score": float, "probability": float, "known": bool,
+    "complete": bool, "implausible": bool,
 }  # fmt: skip
 MISSING_ROW = {
     "rank": int, "head": str, "relation": str, "tail": str, "score": float, "plausibility": float,
@@ -73,7 +75,9 @@ class PredictOptions:
 
 
 @grouped
-def predict(source: ModelOnData, options: PredictOptions) -> None:
+def predict(
+    source: ModelOnData, options: PredictOptions, candidates: QueryCandidateOptions
+) -> None:
     """Answer a query: give two of --head, --relation and --tail; the third is predicted.
 
     With all three, the triple is scored. [cyan]--queries FILE[/] answers many queries.
@@ -86,7 +90,7 @@ def predict(source: ModelOnData, options: PredictOptions) -> None:
         if any(options.given) or options.explain or options.plot:
             others = "--head, --relation, --tail, --explain and --plot"
             raise PatheError(f"--queries is for many queries: leave {others} out.")
-        _answer_file(source, options.queries, options)
+        _answer_file(source, options.queries, options, candidates)
     elif options.given.count(None) > 1:
         raise PatheError(
             "Give two of --head, --relation and --tail to predict the third, all three to score "
@@ -94,11 +98,16 @@ def predict(source: ModelOnData, options: PredictOptions) -> None:
         )
     elif options.out:
         raise PatheError("--out is for --queries FILE; use --json here.")
+    elif candidates.given and options.head is not None and options.tail is not None:
+        named = ", ".join(candidates.given)
+        raise PatheError(f"{named}: these choose entities, but no head or tail is predicted here.")
     else:
-        _answer_one(source, options)
+        _answer_one(source, options, candidates)
 
 
-def _answer_one(source: ModelOnData, options: PredictOptions) -> None:
+def _answer_one(
+    source: ModelOnData, options: PredictOptions, candidates: QueryCandidateOptions
+) -> None:
     """Answers a query or scores a triple; explains and draws it if asked to."""
     given, plot, filter_known = options.given, options.plot, not options.known
     if plot:
@@ -106,8 +115,10 @@ def _answer_one(source: ModelOnData, options: PredictOptions) -> None:
     p = source.predictor()
     part = open_part(given) if None in given else None
     with err.status("encoding entities ..."):
-        found = next(p.answer([given], options.k, filter_known=filter_known)) if part else []
-        facts = [fill(given, a.name) for a in found] if part else [fill(given, "")]
+        which = candidates.choose(p, source.on_error == "skip")
+        answers = p.answer([given] if part else [], options.k, filter_known=filter_known, **which)
+        found = next(answers, None)
+        facts = [fill(given, a.name) for a in found] if found is not None else [fill(given, "")]
         scored = [] if part else p.score(facts)
         explained = facts if options.explain else facts[:1] if plot else []
         reasons = [p.explain(*fact, part) for fact in explained]
@@ -117,18 +128,22 @@ def _answer_one(source: ModelOnData, options: PredictOptions) -> None:
         plot_evidence(reasons[0], plot)
         tell(f"drawn to {plot}")
     reasons = reasons if options.explain else []
-    rows: list[dict[str, Any]] = [dict(vars(row)) for row in found or scored]
+    rows = [dict(vars(row)) for row in scored] if found is None else found.to_dicts()
     for row, reason in zip(rows, reasons, strict=False):
         evidence = reason.as_dict()
         row.update({key: evidence[key] for key in EVIDENCE})
-    if part:
+    if found is not None:
         n_known = len(p.known_answers(given)) if filter_known else 0
+        if options.as_json and not rows:  # there is no row to say it
+            tell("\n".join(["no answers left", *found.notes]))
         print_result(rows, show.answers(given, found, reasons, n_known), options.as_json)
     else:
         print_result(rows[0], show.judged(scored[0], reasons), options.as_json)
 
 
-def _answer_file(source: ModelOnData, path: Path, options: PredictOptions) -> None:
+def _answer_file(
+    source: ModelOnData, path: Path, options: PredictOptions, candidates: QueryCandidateOptions
+) -> None:
     """Writes the answers to a file of queries, to a file or to stdout."""
     from pathe.data.row_files import ROW_FORMATS, check_file, read_queries
 
@@ -137,13 +152,14 @@ def _answer_file(source: ModelOnData, path: Path, options: PredictOptions) -> No
     read = read_queries(path)
     p = source.predictor()
     queries = _with_known_names(p, read, path, source.on_error == "skip")
+    which = candidates.choose(p, source.on_error == "skip")
     with (
         rows_out(options.out, ANSWER_ROW, options.as_json) as write,
         progress_bar("answering") as progress,
     ):
-        found = p.answer(queries, options.k, filter_known=not options.known)
+        found = p.answer(queries, options.k, filter_known=not options.known, **which)
         for n, (query, best) in enumerate(zip(queries, found, strict=True), 1):
-            write([_answer_row(query, answer) for answer in best])
+            write(_answer_rows(query, best))
             if n % 100 == 0 or n == len(queries):
                 progress(n, len(queries))
     if options.out:
@@ -168,17 +184,20 @@ def _with_known_names(
     return known
 
 
-def _answer_row(query: Query, answer: Answer) -> dict[str, Any]:
-    """Returns the whole triple, which part of it was predicted, and the answer's figures."""
-    rest = {key: value for key, value in vars(answer).items() if key != "name"}
-    names = dict(zip(PARTS, fill(query, answer.name), strict=True))
-    return names | {"asked": open_part(query)} | rest
+def _answer_rows(query: Query, answers: Answers) -> list[dict[str, Any]]:
+    """Returns each whole triple, which part of it was predicted, and the answer's figures."""
+    rows = []
+    for row in answers.to_dicts():
+        names = dict(zip(PARTS, fill(query, row.pop("name")), strict=True))
+        rows.append(names | {"asked": open_part(query)} | row)
+    return rows
 
 
 @grouped
 def similar(
     source: ModelOnData,
     entity: Annotated[str, typer.Option(help="The entity to start from.")],
+    candidates: CandidateOptions,
     k: K = 10,
     as_json: Json = False,
 ) -> None:
@@ -190,7 +209,7 @@ def similar(
     """
     p = source.predictor()
     with err.status("encoding entities ..."):
-        found = p.similar(entity, k)
+        found = p.similar(entity, k, **candidates.choose(p, source.on_error == "skip"))
     print_result([vars(row) for row in found], show.neighbours(entity, found), as_json)
 
 

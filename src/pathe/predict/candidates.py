@@ -125,7 +125,8 @@ class Choices:
         if source is None:
             raise ConfigError(
                 "The graph has no relation such as rdf:type, type, instance of or isa, so entities "
-                "have no types. Name the relation that gives them, or give the types."
+                "have no types. Name the relation that gives them (use_types, --type-relation) or "
+                "give them (use_types, --types)."
             )
         if isinstance(source, str):
             is_type_M = self.prepared.train_M3[:, 1] == self.relation_names.id(source)

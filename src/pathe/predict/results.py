@@ -49,10 +49,8 @@ class Answers(list[Answer]):
         if self.complete:
             names = ", ".join(self.complete)
             own, other = ("head", "tail") if tail is None else ("tail", "head")
-            notes.append(
-                f"probably complete: {names} is known, and nearly every {own} of {relation} has "
-                f"one {other}"
-            )
+            why = f"nearly every {own} of {relation} has one {other}"
+            notes.append(f"probably complete: {why}; known: {names}")
         if self.implausible:
             entity, own = (head, "head") if tail is None else (tail, "tail")
             notes.append(f"implausible: nothing like {entity} is a {own} of {relation}")

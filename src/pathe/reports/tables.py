@@ -204,11 +204,12 @@ def result(found: dict[str, Any]) -> Iterator[RenderableType]:
 
 
 def answers(
-    query: Query, found: list[results.Answer], reasons: list[results.Explanation], n_known: int
+    query: Query, found: results.Answers, reasons: list[results.Explanation], n_known: int
 ) -> Iterator[RenderableType]:
     """Yields a query and its answers, best first, each with its explanation if there is one."""
     head, relation, tail = (name or "?" for name in query)
     yield _name(f"{head}  -{relation}->  {tail}", "bold")
+    yield from (_name(f"  {note}", "yellow") for note in found.notes)
     rows: list[tuple[str | Text, ...]] = []
     for i, answer in enumerate(found):
         mark = Text("known" if answer.known else "", style="dim")
@@ -216,9 +217,11 @@ def answers(
         rows.append((str(answer.rank), _name(answer.name), *figures, mark))
         rows += [("", line) for line in (evidence(reasons[i], 3) if reasons else ())]
     columns = (_right(), "answer", _right("score"), _right("probability"), "")
-    yield _table(rows, *columns) if found else "  no answers left: all are known"
+    yield _table(rows, *columns) if found else "  no answers left: all are known or left out"
     if n_known:
         yield Text(f"  {n_known:,} known left out; --known shows them", style="dim")
+    if n := found.left_out:
+        yield Text(f"  {n:,} implausible left out; --no-plausible ranks them, too", style="dim")
 
 
 def judged(
