@@ -171,7 +171,8 @@ def test_many_queries(ask, place, python):
     assert code == 0
     header, *lines = shown.splitlines()
     assert header.split("\t") == [
-        "head", "relation", "tail", "asked", "rank", "score", "probability", "known"]  # fmt: skip
+        "head", "relation", "tail", "asked", "rank", "score", "probability", "known",
+        "complete", "implausible"]  # fmt: skip
     queries = [tuple(None if part == "?" else part for part in row) for row in rows]
     expected = [a for found in python.answer(queries, 2) for a in found]
     assert len(lines) == len(expected) == 12

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
+from pathe.cli.candidates import CandidateOptions, QueryCandidateOptions
 from pathe.cli.options import (
     OUTPUT,
     DataOption,
@@ -28,7 +29,7 @@ from pathe.reports.plots import check_picture
 if TYPE_CHECKING:
     from pathe.core.types import Query
     from pathe.predict.predictor import Predictor
-    from pathe.predict.results import Answer
+    from pathe.predict.results import Answers
 
 
 def _checked(k: int) -> int:
@@ -49,6 +50,7 @@ Repository = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The hub r
 ANSWER_ROW = {
     "head": str, "relation": str, "tail": str, "asked": str,
     "rank": int, "score": float, "probability": float, "known": bool,
+    "complete": bool, "implausible": bool,
 }  # fmt: skip
 EVIDENCE = ("paths", "bridges", "bridged", "alone")
 
@@ -80,7 +82,12 @@ class PredictOptions:
 
 
 @grouped
-def predict(source: ModelOnData, options: PredictOptions, output: Output) -> None:
+def predict(
+    source: ModelOnData,
+    options: PredictOptions,
+    candidates: QueryCandidateOptions,
+    output: Output,
+) -> None:
     """Answer a query: give two of --head, --relation and --tail; the third is predicted.
 
     With all three, the triple is scored. [cyan]--queries FILE[/] answers many queries.
@@ -94,17 +101,25 @@ def predict(source: ModelOnData, options: PredictOptions, output: Output) -> Non
         if any(options.given) or options.explain or options.plot:
             others = "--head, --relation, --tail, --explain and --plot"
             raise PatheError(f"--queries is for many queries: leave {others} out.")
-        _answer_file(source, options.queries, options, output)
+        _answer_file(source, options.queries, options, candidates, output)
     elif options.given.count(None) > 1:
         raise PatheError(
             "Give two of --head, --relation and --tail to predict the third, all three to score "
             "a triple, or --queries FILE."
         )
+    elif candidates.given and options.head is not None and options.tail is not None:
+        named = ", ".join(candidates.given)
+        raise PatheError(f"{named}: these choose entities, but no head or tail is predicted here.")
     else:
-        _answer_one(source, options, output)
+        _answer_one(source, options, candidates, output)
 
 
-def _answer_one(source: ModelOnData, options: PredictOptions, output: Output) -> None:
+def _answer_one(
+    source: ModelOnData,
+    options: PredictOptions,
+    candidates: QueryCandidateOptions,
+    output: Output,
+) -> None:
     """Answers a query or scores a triple; explains and draws it if asked to."""
     given, plot, filter_known = options.given, options.plot, not options.known
     if plot:
@@ -112,8 +127,10 @@ def _answer_one(source: ModelOnData, options: PredictOptions, output: Output) ->
     p = source.predictor()
     part = open_part(given) if None in given else None
     with err.status("encoding entities ..."):
-        found = next(p.answer([given], options.k, filter_known=filter_known)) if part else []
-        facts = [fill(given, a.name) for a in found] if part else [fill(given, "")]
+        which = candidates.choose(p, source.on_error == "skip")
+        answers = p.answer([given] if part else [], options.k, filter_known=filter_known, **which)
+        found = next(answers, None)
+        facts = [fill(given, a.name) for a in found] if found is not None else [fill(given, "")]
         scored = [] if part else p.score(facts)
         explained = facts if options.explain else facts[:1] if plot else []
         reasons = [p.explain(*fact, part) for fact in explained]
@@ -123,29 +140,42 @@ def _answer_one(source: ModelOnData, options: PredictOptions, output: Output) ->
         plot_evidence(reasons[0], plot)
         tell(f"drawn to {plot}")
     reasons = reasons if options.explain else []
-    rows = [{"name": row.name} | _answer_row(given, row) for row in found]
-    rows += [dict(vars(row)) for row in scored]
+    rows = [dict(vars(row)) for row in scored]
+    if found is not None:
+        rows = [
+            {"name": answer.name} | row
+            for answer, row in zip(found, _answer_rows(given, found), strict=True)
+        ]
     for row, reason in zip(rows, reasons, strict=False):
         evidence = reason.as_dict()
         row.update({key: evidence[key] for key in EVIDENCE})
-    if part:
+    if found is not None:
         n_known = len(p.known_answers(given)) if filter_known else 0
+        if output.as_json and not rows:  # there is no row to say it
+            tell("\n".join(["no answers left", *found.notes]))
         output.show(rows, show.answers(given, found, reasons, n_known), ANSWER_ROW)
     else:
         output.show(rows[0], show.judged(scored[0], reasons), ScoredTriple, rows)
 
 
-def _answer_file(source: ModelOnData, path: Path, options: PredictOptions, output: Output) -> None:
+def _answer_file(
+    source: ModelOnData,
+    path: Path,
+    options: PredictOptions,
+    candidates: QueryCandidateOptions,
+    output: Output,
+) -> None:
     """Writes the answers to a file of queries, to a file or to stdout."""
     from pathe.data.row_files import read_queries
 
     read = read_queries(path)
     p = source.predictor()
     queries = _with_known_names(p, read, path, source.on_error == "skip")
+    which = candidates.choose(p, source.on_error == "skip")
     with output.rows(ANSWER_ROW) as write, progress_bar("answering") as progress:
-        found = p.answer(queries, options.k, filter_known=not options.known)
+        found = p.answer(queries, options.k, filter_known=not options.known, **which)
         for n, (query, best) in enumerate(zip(queries, found, strict=True), 1):
-            write([_answer_row(query, answer) for answer in best])
+            write(_answer_rows(query, best))
             if n % 100 == 0 or n == len(queries):
                 progress(n, len(queries))
     if output.out:
@@ -170,17 +200,20 @@ def _with_known_names(
     return known
 
 
-def _answer_row(query: Query, answer: Answer) -> dict[str, Any]:
-    """Returns the whole triple, which part of it was predicted, and the answer's figures."""
-    rest = {key: value for key, value in vars(answer).items() if key != "name"}
-    names = dict(zip(PARTS, fill(query, answer.name), strict=True))
-    return names | {"asked": open_part(query)} | rest
+def _answer_rows(query: Query, answers: Answers) -> list[dict[str, Any]]:
+    """Returns each whole triple, which part of it was predicted, and the answer's figures."""
+    rows = []
+    for row in answers.to_dicts():
+        names = dict(zip(PARTS, fill(query, row.pop("name")), strict=True))
+        rows.append(names | {"asked": open_part(query)} | row)
+    return rows
 
 
 @grouped
 def similar(
     source: ModelOnData,
     entity: Annotated[str, typer.Option(help="The entity to start from.", rich_help_panel=QUERY)],
+    candidates: CandidateOptions,
     *,
     k: K = 10,
     output: Output,
@@ -194,7 +227,7 @@ def similar(
     output.check()
     p = source.predictor()
     with err.status("encoding entities ..."):
-        found = p.similar(entity, k)
+        found = p.similar(entity, k, **candidates.choose(p, source.on_error == "skip"))
     rows = [vars(row) for row in found]
     output.show(rows, show.neighbours(entity, found), Neighbour)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -24,6 +24,7 @@ ROW_FORMATS = (".tsv", ".csv", ".json", ".jsonl", ".parquet")
 OBJECT_FORMATS = (".json", ".jsonl")  # for results that are no table
 VECTOR_FORMATS = (".parquet", ".npy", ".tsv", ".vec")
 OPEN = ("", "?")  # marks the part of a query to predict
+NAME_HEADERS = ("entity", "name", "label", "id", "head")
 CHUNK = 1 << 14
 Vectors = npt.NDArray[np.float32]
 Columns = dict[str, type]
@@ -52,6 +53,35 @@ def read_queries(path: Path) -> list[tuple[int, Query]]:
     if not found:
         raise DataError(f"{path}: no queries in it.")
     return found
+
+
+def read_names(path: Path, known: Container[str] = ()) -> list[tuple[int, str]]:
+    """Returns (line number, name) for the first column of a .tsv, .txt or .csv file.
+
+    A first line such as `entity` or `name` is a header, unless it is one of the known names.
+    """
+    found = [(number, cells[0]) for number, cells in small_table(path, "the names")]
+    if found and found[0][1].lower() in NAME_HEADERS and found[0][1] not in known:
+        del found[0]
+    if not found:
+        raise DataError(f"{path}: no names in it.")
+    return found
+
+
+def read_types(path: Path) -> dict[str, list[str]]:
+    """Returns the types of each entity in a .tsv, .txt or .csv file of entity and type."""
+    types: dict[str, list[str]] = {}
+    for number, cells in small_table(path, "the types"):
+        if number == 1 and cells[0].lower() in NAME_HEADERS:
+            continue
+        if len(cells) != 2 or not all(cells):
+            raise DataError(
+                f"{path}, line {number}: expected two columns, entity and type; got {len(cells)}."
+            )
+        types.setdefault(cells[0], []).append(cells[1])
+    if not types:
+        raise DataError(f"{path}: no types in it.")
+    return types
 
 
 def check_file(path: Path, formats: Sequence[str]) -> None:

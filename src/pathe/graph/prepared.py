@@ -17,6 +17,7 @@ from pathe.graph.edges import Edges, both_ways
 from pathe.graph.functionality import Functionality, functionality
 from pathe.graph.growth import extend_graph, holds
 from pathe.graph.held_out import ContextSlots, Pairs, by_pair, context_slots
+from pathe.graph.kinds import Kinds
 from pathe.graph.known import KnownTriples
 from pathe.graph.relation_graph import Arrivals, arrivals
 
@@ -91,6 +92,11 @@ class PreparedGraph:
     def functionality(self) -> dict[Side, Functionality]:
         """How many answers the queries of each relation have in training, by side."""
         return functionality(self.train_M3, self.n_relations)
+
+    @cached_property
+    def kinds(self) -> Kinds:
+        """Which entities could be head or tail of which relation."""
+        return Kinds(self.graph)
 
     def known(self, *splits: str) -> KnownTriples:
         """Returns the index of the triples of the given splits (default: all)."""

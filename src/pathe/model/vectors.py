@@ -129,14 +129,19 @@ class EntityVectors:
 
 
 @torch.no_grad()
-def nearest(vectors_ED: Tensor, own_1D: Tensor, entity: int, k: int) -> tuple[Tensor, list[float]]:
+def nearest(
+    vectors_ED: Tensor, own_1D: Tensor, entity: int, k: int, allowed_E: Tensor | None = None
+) -> tuple[Tensor, list[float]]:
     """Returns the k other entities with the highest cosine similarity, and that similarity.
 
-    Entities whose vector is zero are left out. `own_1D` is the vector of the entity itself.
+    Entities whose vector is zero are left out, and those not allowed. `own_1D` is the vector of the
+    entity itself.
     """
     near_E = torch.nn.functional.cosine_similarity(vectors_ED, own_1D.to(vectors_ED))
     wanted_E = vectors_ED.any(1)
     wanted_E[entity] = False
+    if allowed_E is not None:
+        wanted_E &= allowed_E.to(wanted_E.device)
     best = near_E.masked_fill(~wanted_E, float("-inf")).topk(min(k, int(wanted_E.sum())))
     return best.indices.cpu(), best.values.tolist()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,10 +38,12 @@ from pathe.model.left_out import TripleScore
 from pathe.model.ranks import rank
 from pathe.model.scorer import VectorScorer
 from pathe.model.vectors import nearest
+from pathe.predict.candidates import Candidates, Choices, QueryCandidates, Ranked, TypesOf
 from pathe.predict.evidence import bridge_evidence, path_evidence, score_without
 from pathe.predict.missing import most_plausible
 from pathe.predict.results import (
     Answer,
+    Answers,
     BridgeEvidence,
     Explanation,
     MissingTriple,
@@ -51,6 +53,9 @@ from pathe.predict.results import (
     ScoredTriple,
 )
 from pathe.predict.rules import learned_rules
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 AT_ONCE = 1024  # queries per chunk,
 ANSWERS = 1 << 17  # and answers per chunk
@@ -89,6 +94,8 @@ class Predictor:
         self.scorer = build_scorer(
             model.model, model.config, prepare(kg, device), n_paths=n_paths, seed=seed
         )
+        self._types: str | TypesOf | None = None
+        self._chosen: Choices | None = None
         self._contexts_ED: Tensor | None = None  # vectors for models that have none, once needed
 
     def __repr__(self) -> str:
@@ -104,40 +111,61 @@ class Predictor:
     # answers
 
     def tails(
-        self, head: str, relation: str, k: int = 10, *, filter_known: bool = True
-    ) -> list[Answer]:
-        """Returns the k best answers to (head, relation, ?)."""
-        return next(self.answer([(head, relation, None)], k, filter_known=filter_known))
+        self,
+        head: str,
+        relation: str,
+        k: int = 10,
+        *,
+        filter_known: bool = True,
+        **which: Unpack[QueryCandidates],
+    ) -> Answers:
+        """Returns the k best answers to (head, relation, ?); `answer` describes the options."""
+        return next(self.answer([(head, relation, None)], k, filter_known=filter_known, **which))
 
     def heads(
-        self, relation: str, tail: str, k: int = 10, *, filter_known: bool = True
-    ) -> list[Answer]:
-        """Returns the k best answers to (?, relation, tail)."""
-        return next(self.answer([(None, relation, tail)], k, filter_known=filter_known))
+        self,
+        relation: str,
+        tail: str,
+        k: int = 10,
+        *,
+        filter_known: bool = True,
+        **which: Unpack[QueryCandidates],
+    ) -> Answers:
+        """Returns the k best answers to (?, relation, tail); `answer` describes the options."""
+        return next(self.answer([(None, relation, tail)], k, filter_known=filter_known, **which))
 
-    def relations(
-        self, head: str, tail: str, k: int = 10, *, filter_known: bool = True
-    ) -> list[Answer]:
+    def relations(self, head: str, tail: str, k: int = 10, *, filter_known: bool = True) -> Answers:
         """Returns the k best answers to (head, ?, tail)."""
         return next(self.answer([(head, None, tail)], k, filter_known=filter_known))
 
     def answer(
-        self, queries: Iterable[Query], k: int = 10, *, filter_known: bool = True
-    ) -> Iterator[list[Answer]]:
+        self,
+        queries: Iterable[Query],
+        k: int = 10,
+        *,
+        filter_known: bool = True,
+        **which: Unpack[QueryCandidates],
+    ) -> Iterator[Answers]:
         """Yields the k best answers to each of many queries, in their order.
 
         A query is (head, relation, tail) with None for the part to predict. Answers that the graph
-        already has are left out unless `filter_known` is False.
+        already has are left out unless `filter_known` is False. `among` (names), `type` (see
+        `use_types`) and `exclude` (names) choose the entities that are ranked. Without `among` and
+        `type`, entities that are unlike all known answers of the relation are left out, too, unless
+        `plausible` is False.
         """
         check_k(k)
+        choices = self._choices()
+        ranked = choices.ranked(which)
         for chunk in chunks(queries, max(min(AT_ONCE, ANSWERS // k), 1)):
             open_parts = [open_part(query) for query in chunk]
-            found: dict[int, list[Answer]] = {}
+            found: dict[int, Answers] = {}
             for part in PARTS:
                 rows = [i for i, p in enumerate(open_parts) if p == part]
                 if rows:
                     ids_B3 = self._ids([chunk[i] for i in rows])
-                    answers = self._best(ids_B3, part, k, filter_known)
+                    answers = list(self._best(ids_B3, part, k, filter_known, ranked))
+                    choices.describe(answers, [chunk[i] for i in rows], ids_B3, part)
                     found |= dict(zip(rows, answers, strict=True))
             yield from (found[i] for i in range(len(chunk)))
 
@@ -179,6 +207,15 @@ class Predictor:
                 rows += list(zip(*(column.tolist() for column in columns), strict=True))
         return [ScoredTriple(*fact, *rest) for fact, rest in zip(triples, rows, strict=True)]
 
+    def use_types(self, types: str | TypesOf) -> None:
+        """Sets the types that `type` chooses by: the name of a relation, or types by entity.
+
+        By default, a relation such as rdf:type, type, "instance of" or isa gives them.
+        """
+        if isinstance(types, str):
+            self._relation_ids([types])
+        self._types, self._chosen = types, None
+
     # vectors
 
     def embed(
@@ -198,9 +235,13 @@ class Predictor:
         ids = self.entity_names.ids([names] if isinstance(names, str) else names)
         return self._vectors(ids.to(self.prepared.device)).float().cpu().numpy()
 
-    def similar(self, name: str, k: int = 10) -> list[Neighbour]:
-        """Returns the k entities with the most similar vectors (see `embed`), by cosine."""
+    def similar(self, name: str, k: int = 10, **which: Unpack[Candidates]) -> list[Neighbour]:
+        """Returns the k entities with the most similar vectors (see `embed`), by cosine.
+
+        `among` (names), `type` (see `use_types`) and `exclude` (names) choose from which.
+        """
         check_k(k)
+        allowed_E = self._choices().allowed(which)
         entity = self.entity_names.id(name)
         vectors_ED = self._vectors()
         own_1D = self._vectors(torch.tensor([entity], device=vectors_ED.device))
@@ -208,7 +249,7 @@ class Predictor:
             raise DataError(
                 f"{name!r} has no training triples, so there is nothing to compare it by."
             )
-        ids, near = nearest(vectors_ED, own_1D, entity, k)
+        ids, near = nearest(vectors_ED, own_1D, entity, k, allowed_E)
         names = self.entity_names.names(ids)
         return [Neighbour(i + 1, names[i], value) for i, value in enumerate(near)]
 
@@ -357,6 +398,13 @@ class Predictor:
 
     # internals
 
+    def _choices(self) -> Choices:
+        """Returns what chooses candidates, for the graph as it is now."""
+        if self._chosen is None or self._chosen.prepared is not self.prepared:
+            names = self.entity_names, self.relation_names
+            self._chosen = Choices(self.prepared, *names, self._types)
+        return self._chosen
+
     def _vectors(self, entities_U: Tensor | None = None) -> Tensor:
         """Returns one vector per entity, for some entities or for all."""
         if isinstance(self.scorer, VectorScorer):
@@ -444,25 +492,27 @@ class Predictor:
         return of_BK / temperature - (scores_BC / temperature).logsumexp(1, keepdim=True)
 
     def _best(
-        self, ids_M3: Tensor, part: Part, k: int, filter_known: bool
-    ) -> Iterator[list[Answer]]:
+        self, ids_M3: Tensor, part: Part, k: int, filter_known: bool, ranked: Ranked
+    ) -> Iterator[Answers]:
         names = self.relation_names if part == "relation" else self.entity_names
-        for _, scores_BC, known_BC in self._scores(ids_M3, part):
+        for ids_B3, scores_BC, known_BC in self._scores(ids_M3, part):
+            out_BC, n_implausible_B = ranked.left_out(ids_B3, part, known_BC)
+            scores_BC.masked_fill_(out_BC, float("-inf"))
             if filter_known:
                 scores_BC.masked_fill_(known_BC, float("-inf"))
             best = scores_BC.topk(min(k, scores_BC.shape[1]))
             chances_BK = self._log_probabilities(scores_BC, part, best.values).exp()
             known_BK = known_BC.gather(1, best.indices)
             all_names = iter(names.names(best.indices.flatten().cpu()))
-            for row in zip(
-                best.values.tolist(), chances_BK.tolist(), known_BK.tolist(), strict=True
-            ):
+            columns = (column.tolist() for column in (best.values, chances_BK, known_BK))
+            for *row, n_implausible in zip(*columns, n_implausible_B, strict=True):
                 cells = list(zip(islice(all_names, len(row[0])), *row, strict=True))
-                yield [
+                answers = [
                     Answer(i + 1, name, score, chance, known)
                     for i, (name, score, chance, known) in enumerate(cells)
                     if score > float("-inf")
                 ]
+                yield Answers(answers, left_out=n_implausible)
 
 
 def _model_and_graph(

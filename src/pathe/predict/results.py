@@ -33,11 +33,13 @@ class Answers(list[Answer]):
         *,
         complete: list[str] | None = None,
         implausible: bool = False,
+        left_out: int = 0,
     ) -> None:
         super().__init__(answers)
         self.query = query
         self.complete = complete or []  # the known answers, if there should be no others
         self.implausible = implausible  # whether no entity of this kind has the relation
+        self.left_out = left_out  # implausible candidates that weren't ranked
 
     @property
     def notes(self) -> list[str]:
@@ -46,16 +48,18 @@ class Answers(list[Answer]):
         notes = []
         if self.complete:
             names = ", ".join(self.complete)
-            what = "tail" if tail is None else "head"
-            notes.append(f"complete: {relation} mostly has one {what}, and {names} is known")
+            own, other = ("head", "tail") if tail is None else ("tail", "head")
+            why = f"nearly every {own} of {relation} has one {other}"
+            notes.append(f"probably complete: {why}; known: {names}")
         if self.implausible:
-            entity, side = (head, "heads") if tail is None else (tail, "tails")
-            notes.append(f"implausible: {entity} is unlike all {side} of {relation} in the graph")
+            entity, own = (head, "head") if tail is None else (tail, "tail")
+            notes.append(f"implausible: nothing like {entity} is a {own} of {relation}")
         return notes
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """Returns one dict per answer."""
-        return [dict(vars(answer)) for answer in self]
+        """Returns one dict per answer, each with what is said about the query."""
+        about = {"complete": bool(self.complete), "implausible": self.implausible}
+        return [vars(answer) | about for answer in self]
 
 
 @dataclass(frozen=True)

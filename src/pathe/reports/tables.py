@@ -220,18 +220,19 @@ def per_relation(found: dict[str, Any]) -> Iterator[RenderableType]:
     )
     table = Table(Column("relation", overflow="fold"), *numbers, box=None, padding=(0, 1, 0, 0))
     for row in found["per_relation"]:
-        parts = (row, *(row[side] for side in sides))
-        figures = (number(part[key], 3) for part in parts for key in HEADLINE)
+        found_by = (row, *(row[side] for side in sides))
+        figures = (number(own[key], 3) for own in found_by for key in HEADLINE)
         table.add_row(_relation(row["relation"]), f"{row['triples']:,}", *figures)
     yield table
 
 
 def answers(
-    query: Query, found: list[results.Answer], reasons: list[results.Explanation], n_known: int
+    query: Query, found: results.Answers, reasons: list[results.Explanation], n_known: int
 ) -> Iterator[RenderableType]:
     """Yields a query and its answers, best first, each with its explanation if there is one."""
     head, relation, tail = (name or "?" for name in query)
     yield _name(f"{head}  -{relation}->  {tail}", "bold")
+    yield from (_name(f"  {note}", "yellow") for note in found.notes)
     rows: list[tuple[str | Text, ...]] = []
     for i, answer in enumerate(found):
         mark = Text("known" if answer.known else "", style="dim")
@@ -239,9 +240,11 @@ def answers(
         rows.append((str(answer.rank), _name(answer.name), *figures, mark))
         rows += [("", line) for line in (evidence(reasons[i], 3) if reasons else ())]
     columns = (_right(), "answer", _right("score"), _right("probability"), "")
-    yield _table(rows, *columns) if found else "  no answers left: all are known"
+    yield _table(rows, *columns) if found else "  no answers left: all are known or left out"
     if n_known:
         yield Text(f"  {n_known:,} known left out; --known shows them", style="dim")
+    if n := found.left_out:
+        yield Text(f"  {n:,} implausible left out; --no-plausible ranks them, too", style="dim")
 
 
 def judged(

@@ -1,0 +1,117 @@
+"""Options that choose which entities may be answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from pathe.cli.options import option
+from pathe.cli.output import tell
+from pathe.core.errors import PatheError, UnknownNameError
+
+if TYPE_CHECKING:
+    from pathe.predict.candidates import Candidates, QueryCandidates
+    from pathe.predict.predictor import Predictor
+
+PANEL = "Candidates"
+
+
+@dataclass(frozen=True)
+class CandidateOptions:
+    """The entities to choose from."""
+
+    type: str | None = option(
+        None, "Only entities of this type, e.g. [cyan]Country[/].", rich_help_panel=PANEL
+    )
+    types: Path | None = option(
+        None,
+        "The types of entities: a .tsv or .csv of entity and type. Default: from the graph.",
+        rich_help_panel=PANEL,
+    )
+    type_relation: str | None = option(
+        None,
+        "The relation that gives types. Default: one named rdf:type, type, instance of or isa.",
+        rich_help_panel=PANEL,
+    )
+    among: Path | None = option(
+        None,
+        "Only the entities in this file: one per line, or the first column of a .tsv or .csv.",
+        rich_help_panel=PANEL,
+    )
+    exclude: list[str] | None = option(
+        None, "Not this entity, or those in this file; repeatable.", rich_help_panel=PANEL
+    )
+
+    @property
+    def given(self) -> list[str]:
+        """The names of the options that were given."""
+        names = (field.name for field in fields(self) if getattr(self, field.name) is not None)
+        return [f"--{name.replace('_', '-')}" for name in names]
+
+    def choose(self, p: Predictor, skip: bool = False) -> Candidates:
+        """Returns the candidates; `skip` skips unknown names in files."""
+        if self.types is not None and self.type_relation is not None:
+            raise PatheError("Give --types or --type-relation, not both.")
+        if self.types is not None:
+            from pathe.data.row_files import read_types
+
+            p.use_types(read_types(self.types))
+        if self.type_relation is not None:
+            p.use_types(self.type_relation)
+        which: Candidates = {}
+        if self.type is not None:
+            which["type"] = self.type
+        if self.among is not None:
+            which["among"] = _entities(p, self.among, skip)
+        if self.exclude is not None:
+            which["exclude"] = [name for one in self.exclude for name in _excluded(p, one, skip)]
+        return which
+
+
+@dataclass(frozen=True)
+class QueryCandidateOptions(CandidateOptions):
+    """The entities to rank as answers."""
+
+    plausible: bool | None = option(
+        None,
+        "Leave out entities unlike all known answers of the relation. Default: unless --type or "
+        "--among is given.",
+        "--plausible/--no-plausible",
+        rich_help_panel=PANEL,
+    )
+
+    def choose(self, p: Predictor, skip: bool = False) -> QueryCandidates:
+        """Returns the candidates; `skip` skips unknown names in files."""
+        which = cast("QueryCandidates", super().choose(p, skip))
+        if self.plausible is not None:
+            which["plausible"] = self.plausible
+        return which
+
+
+def _excluded(p: Predictor, name: str, skip: bool) -> Iterator[str]:
+    """Yields an entity, or those in a file."""
+    if name not in p.entity_names and Path(name).is_file():
+        yield from _entities(p, Path(name), skip)
+    else:
+        p.entity_names.id(name)  # raises if it is unknown
+        yield name
+
+
+def _entities(p: Predictor, path: Path, skip: bool) -> list[str]:
+    """Returns the entities in a file; unknown ones are skipped, or an error with the line."""
+    from pathe.data.row_files import read_names
+
+    known, n_skipped = [], 0
+    for number, name in read_names(path, p.entity_names):
+        try:
+            p.entity_names.id(name)
+            known.append(name)
+        except UnknownNameError as error:
+            if not skip:
+                raise UnknownNameError(f"{path}, line {number}: {error}") from None
+            n_skipped += 1
+    if n_skipped:
+        tell(f"{path}: {n_skipped:,} unknown name{'s' * (n_skipped > 1)} skipped")
+    return known

@@ -1,0 +1,72 @@
+"""Which entities could be head or tail of a relation, learned from the graph.
+
+An entity's traits are the relations that it has, as head or as tail, and its types if they are
+given. A trait speaks for a place in a relation if entities with the trait take that place clearly
+more often than others, and against it if they (almost) never do. An entity is implausible there if
+some of its traits speak against it and none for it: films are no nationality, but a country that
+nobody comes from yet may be one.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pathe.core.types import Side
+from pathe.graph.adjacency import Graph, owners
+
+FOR = 2.0  # times the expected number of entities that take the place, or
+OFTEN = 0.5  # this share of the entities with the trait: speaks for it
+AGAINST = 0.05  # times the expected number, or less: speaks against it
+SEEN = 5  # entities that a trait or a place must have; with fewer, nothing is learned
+
+
+class Kinds:
+    """Answers which entities could take a place in a relation; each place is counted once."""
+
+    def __init__(self, graph: Graph, types_N2: Tensor | None = None) -> None:
+        """Takes a graph, and types as rows of (entity, type), if there are any."""
+        n, self.n_relations = graph.n_entities, graph.n_relations
+        both = ((graph.out_contexts, 0), (graph.in_contexts, self.n_relations))
+        entities = [owners(contexts.offsets_E1).long() for contexts, _ in both]
+        traits = [contexts.relations_P.long() + first for contexts, first in both]
+        if types_N2 is not None and len(types_N2):
+            types_N2 = types_N2.to(graph.device).unique(dim=0)
+            entities.append(types_N2[:, 0])
+            traits.append(types_N2[:, 1] + 2 * self.n_relations)
+        self.entities_P, self.traits_P = torch.cat(entities), torch.cat(traits)
+        self.sizes_T = torch.bincount(self.traits_P, minlength=2 * self.n_relations)
+        self.n_entities = n
+        self._found: dict[tuple[int, Side], Tensor] = {}
+
+    def plausible(self, relation: int, side: Side) -> Tensor:
+        """Returns for each entity whether it could be the relation's head or tail.
+
+        If fewer than `SEEN` entities are, all entities could be.
+        """
+        if (relation, side) not in self._found:
+            self._found[relation, side] = self._learn(
+                relation + self.n_relations * (side == "tail")
+            )
+        return self._found[relation, side]
+
+    def _learn(self, place: int) -> Tensor:
+        """Returns for each entity whether it could take a place, the trait of those that do."""
+        n_there = int(self.sizes_T[place])
+        if n_there < SEEN:
+            return torch.ones(self.n_entities, dtype=torch.bool, device=self.traits_P.device)
+        there_E = self._any(self.traits_P == place)
+        both_T = torch.bincount(
+            self.traits_P[there_E[self.entities_P]], minlength=len(self.sizes_T)
+        )
+        expected_T = self.sizes_T * (n_there / self.n_entities)
+        for_T = (both_T >= FOR * expected_T) & (both_T > 0)
+        for_T |= both_T >= OFTEN * self.sizes_T.clamp(min=1)
+        against_T = (both_T <= AGAINST * expected_T) & (self.sizes_T >= SEEN)
+        return self._any(for_T[self.traits_P]) | ~self._any(against_T[self.traits_P])
+
+    def _any(self, chosen_P: Tensor) -> Tensor:
+        """Returns for each entity whether one of its traits is chosen."""
+        found_E = torch.zeros(self.n_entities, dtype=torch.bool, device=chosen_P.device)
+        found_E[self.entities_P[chosen_P]] = True
+        return found_E
