@@ -42,7 +42,7 @@ ANSWER_ROW = {
 MISSING_ROW = {
     "rank": int, "head": str, "relation": str, "tail": str, "score": float, "plausibility": float,
 }  # fmt: skip
-EVIDENCE = ("paths", "bridges", "bridged", "alone")
+EVIDENCE = ("patterns", "rest", "paths", "bridges", "bridged", "alone")
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,10 @@ class PredictOptions:
     )
     k: K = 10
     known: bool = option(False, "Also show answers that the data already contains.", "--known")
-    explain: bool = option(False, "Show the paths behind each answer.", "--explain")
+    explain: bool = option(
+        False, "Show the reasons for each answer: paths, grouped by their relations.", "--explain"
+    )
+    paths: bool = option(False, "Show the reasons path by path.", "--paths")
     plot: Path | None = option(
         None, "Draw the paths behind the best answer, e.g. to [cyan]why.svg[/]."
     )
@@ -70,6 +73,11 @@ class PredictOptions:
     def given(self) -> Query:
         """The query; no part of it is None if a triple is to be scored."""
         return self.head, self.relation, self.tail
+
+    @property
+    def reasons(self) -> bool:
+        """Whether to show the reasons for each answer."""
+        return self.explain or self.paths
 
 
 @grouped
@@ -83,8 +91,8 @@ def predict(source: ModelOnData, options: PredictOptions) -> None:
     Example: [cyan]pathe predict models/umls --data umls --head virus --relation causes[/]
     """
     if options.queries is not None:
-        if any(options.given) or options.explain or options.plot:
-            others = "--head, --relation, --tail, --explain and --plot"
+        if any(options.given) or options.reasons or options.plot:
+            others = "--head, --relation, --tail, --explain, --paths and --plot"
             raise PatheError(f"--queries is for many queries: leave {others} out.")
         _answer_file(source, options.queries, options)
     elif options.given.count(None) > 1:
@@ -109,23 +117,24 @@ def _answer_one(source: ModelOnData, options: PredictOptions) -> None:
         found = next(p.answer([given], options.k, filter_known=filter_known)) if part else []
         facts = [fill(given, a.name) for a in found] if part else [fill(given, "")]
         scored = [] if part else p.score(facts)
-        explained = facts if options.explain else facts[:1] if plot else []
+        explained = facts if options.reasons else facts[:1] if plot else []
         reasons = [p.explain(*fact, part) for fact in explained]
     if plot and reasons:
         from pathe.reports.evidence_plot import plot_evidence
 
         plot_evidence(reasons[0], plot)
         tell(f"drawn to {plot}")
-    reasons = reasons if options.explain else []
+    reasons = reasons if options.reasons else []
     rows: list[dict[str, Any]] = [dict(vars(row)) for row in found or scored]
     for row, reason in zip(rows, reasons, strict=False):
         evidence = reason.as_dict()
         row.update({key: evidence[key] for key in EVIDENCE})
     if part:
         n_known = len(p.known_answers(given)) if filter_known else 0
-        print_result(rows, show.answers(given, found, reasons, n_known), options.as_json)
+        shown = show.answers(given, found, reasons, n_known, options.paths)
+        print_result(rows, shown, options.as_json)
     else:
-        print_result(rows[0], show.judged(scored[0], reasons), options.as_json)
+        print_result(rows[0], show.judged(scored[0], reasons, options.paths), options.as_json)
 
 
 def _answer_file(source: ModelOnData, path: Path, options: PredictOptions) -> None:
