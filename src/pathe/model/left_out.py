@@ -186,6 +186,11 @@ class TripleScore:
         return self.vectors.paths
 
     @property
+    def own_left_out(self) -> bool:
+        """Whether the graph has the triple, and bridges don't use its edge."""
+        return self.bridge is not None and bool(self.bridge.held_out_ids)
+
+    @property
     def bridged(self) -> float:
         """What bridges add."""
         return self.bridge.without() if self.bridge else 0.0

@@ -266,7 +266,7 @@ class Predictor:
             head,
             relation,
             tail,
-            score=scored.score,
+            score=score.without() if score.own_left_out else scored.score,
             probability=scored.probability,
             rank=scored.rank,
             alone=score.without(score.paths) - score.bridged,
