@@ -118,14 +118,20 @@ def test_without_all_paths_an_entity_stands_by_itself(umls):
 def test_words_and_data(umls):
     p, _ = umls
     why = p.explain("virus", "causes", "disease_or_syndrome")
-    first, *lines = why.words(3).splitlines()
+    first, *lines = why.words(3, paths=True).splitlines()
     assert first.startswith("virus -causes-> disease_or_syndrome: score")
     assert lines[0] == f"{why.bridged:+.3f} from all paths between them"
     assert len(lines) == 4
     for line, path in zip(lines[1:], why.bridges, strict=False):
         assert f"{path.effect:+.3f} between: " in line
+    by_pattern = why.words(3)
+    best = why.patterns[0]
+    assert f"{best.added:+.3f} {best.words()} ({best.figures()})" in by_pattern
+    assert best.example("virus").startswith("virus ")
     data = why.as_dict()
     assert data["paths"][0].keys() == {"of", "steps", "count", "effect"}
+    assert data["patterns"][0]["confidence"] == best.confidence
+    assert data["rest"] == why.rest
 
 
 def test_only_the_steps_near_the_entity_are_shown():

@@ -105,11 +105,17 @@ def test_an_explanation_names_the_paths_between():
     whole = p.score_without("e0000", "r0", "e0003", reason.paths)
     assert reason.alone == pytest.approx(whole - reason.bridged, abs=1e-5)  # no path of any kind
     words = "e0000 -r0-> e0001 <-r1- e0002 -r2-> e0003"
-    assert f"{bridge.effect:+.3f} between: {words}" in reason.words()
+    assert f"{bridge.effect:+.3f} between: {words}" in reason.words(paths=True)
+    [pattern] = reason.patterns
+    assert pattern.relations == ["r0", "^r1", "r2"]
+    assert pattern.instances == [bridge.steps]
+    assert words in reason.words()
     assert reason.as_dict()["bridges"][0]["effect"] == bridge.effect
     assert p.explain("e0000", "r0", "e0005").bridges[0].effect != 0
     backwards = p.explain("e0000", "r0", "e0003", "head")
-    assert "e0003 <-r2- e0002 -r1-> e0001 <-r0- e0000" in backwards.words()
+    assert "e0003 <-r2- e0002 -r1-> e0001 <-r0- e0000" in backwards.words(paths=True)
+    assert backwards.patterns[0].relations == pattern.relations  # from head to tail all the same
+    assert words in backwards.words()
 
 
 def family():
@@ -163,7 +169,7 @@ def test_the_commands(tmp_path):
     found = json.loads(pathe("rules", *use, "--relation", "r1", "--json", cwd=tmp_path).stdout)
     assert {"relation", "path", "trust", "support", "connected", "confidence"} == set(found[0])
     asked = ("predict", *use, "--head", "e0000", "--relation", "r1", "--tail", "e0080")
-    told = pathe(*asked, "--explain", "--plot", "why.svg", cwd=tmp_path)
+    told = pathe(*asked, "--paths", "--plot", "why.svg", cwd=tmp_path)
     assert told.returncode == 0, told.stderr
     assert "between e0000" in told.stdout
     assert "between" in (tmp_path / "why.svg").read_text()

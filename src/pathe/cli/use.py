@@ -52,7 +52,7 @@ ANSWER_ROW = {
     "rank": int, "score": float, "probability": float, "known": bool,
     "complete": bool, "implausible": bool,
 }  # fmt: skip
-EVIDENCE = ("paths", "bridges", "bridged", "alone")
+EVIDENCE = ("patterns", "rest", "paths", "bridges", "bridged", "alone")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,10 @@ class PredictOptions:
     )
     k: K = 10
     known: bool = option(False, "Also show answers that the data already contains.", "--known")
-    explain: bool = option(False, "Show the paths behind each answer.", "--explain")
+    explain: bool = option(
+        False, "Show the reasons for each answer: paths, grouped by their relations.", "--explain"
+    )
+    paths: bool = option(False, "Show the reasons path by path.", "--paths")
     plot: Path | None = option(
         None, "Draw the paths behind the best answer, e.g. to [cyan]why.svg[/]."
     )
@@ -79,6 +82,11 @@ class PredictOptions:
     def given(self) -> Query:
         """The query; no part of it is None if a triple is to be scored."""
         return self.head, self.relation, self.tail
+
+    @property
+    def reasons(self) -> bool:
+        """Whether to show the reasons for each answer."""
+        return self.explain or self.paths
 
 
 @grouped
@@ -98,8 +106,8 @@ def predict(
     """
     output.check()
     if options.queries is not None:
-        if any(options.given) or options.explain or options.plot:
-            others = "--head, --relation, --tail, --explain and --plot"
+        if any(options.given) or options.reasons or options.plot:
+            others = "--head, --relation, --tail, --explain, --paths and --plot"
             raise PatheError(f"--queries is for many queries: leave {others} out.")
         _answer_file(source, options.queries, options, candidates, output)
     elif options.given.count(None) > 1:
@@ -132,14 +140,14 @@ def _answer_one(
         found = next(answers, None)
         facts = [fill(given, a.name) for a in found] if found is not None else [fill(given, "")]
         scored = [] if part else p.score(facts)
-        explained = facts if options.explain else facts[:1] if plot else []
+        explained = facts if options.reasons else facts[:1] if plot else []
         reasons = [p.explain(*fact, part) for fact in explained]
     if plot and reasons:
         from pathe.reports.evidence_plot import plot_evidence
 
         plot_evidence(reasons[0], plot)
         tell(f"drawn to {plot}")
-    reasons = reasons if options.explain else []
+    reasons = reasons if options.reasons else []
     rows = [dict(vars(row)) for row in scored]
     if found is not None:
         rows = [
@@ -153,9 +161,11 @@ def _answer_one(
         n_known = len(p.known_answers(given)) if filter_known else 0
         if output.as_json and not rows:  # there is no row to say it
             tell("\n".join(["no answers left", *found.notes]))
-        output.show(rows, show.answers(given, found, reasons, n_known), ANSWER_ROW)
+        shown = show.answers(given, found, reasons, n_known, options.paths)
+        output.show(rows, shown, ANSWER_ROW)
     else:
-        output.show(rows[0], show.judged(scored[0], reasons), ScoredTriple, rows)
+        shown = show.judged(scored[0], reasons, options.paths)
+        output.show(rows[0], shown, ScoredTriple, rows)
 
 
 def _answer_file(

@@ -111,17 +111,28 @@ class BridgeScore:
         self.bridge, self.edges, self.relations = bridge, edges, relations
         self.held_out_ids = [] if held_out is None else held_out.ids().tolist()
         h, r, t = triple_3.tolist()
-        self.source, self.target = (t, h) if part == "head" else (h, t)
+        self.backwards = part == "head"  # from the tail to the head
+        self.source, self.target = (t, h) if self.backwards else (h, t)
         self.of_relation, n = part == "relation", edges.n_relations
         self.kind, self.column = (r + n if part == "head" else r), 0
         if self.of_relation and relations is None:  # one query for all relations
             self.kind, self.column = 2 * n, r
 
+    @property
+    def hops(self) -> int:
+        """The most edges of a path that counts."""
+        return self.bridge.pair_hops if self.of_relation else len(self.bridge.rounds)
+
+    @cached_property
+    def kept_M(self) -> Tensor:
+        """Which slots are in the graph: all but those of held-out triples."""
+        return self._keep([])
+
     @cached_property
     def whole(self) -> Run:
         """The run with nothing left out, with gradients; cached."""
         with torch.enable_grad():
-            return self._run([])
+            return self._run(self.kept_M)
 
     def without(self, triples: Iterable[int] = ()) -> float:
         """Returns the score without the edges of these training triples."""
@@ -129,18 +140,27 @@ class BridgeScore:
         if not ids:
             return float(self.whole.score.detach())
         with torch.no_grad():
-            return float(self._run(ids).score)
+            return float(self._run(self._keep(ids)).score)
 
-    def _run(self, ids: list[int]) -> Run:
+    def only(self, triples: Iterable[int]) -> float:
+        """Returns the score with the edges of these training triples alone."""
+        ids_N = torch.tensor(sorted(set(triples)), dtype=torch.long, device=self.kept_M.device)
+        keep_M = ~self.edges.keep(HeldOut(ids_N)) & self.kept_M
+        with torch.no_grad():
+            return float(self._run(keep_M).score)
+
+    def _keep(self, ids: list[int]) -> Tensor:
         device = self.edges.offsets_E1.device
         ids_N = torch.tensor([*ids, *self.held_out_ids], dtype=torch.long, device=device)
-        keep_M, traces = self.edges.keep(HeldOut(ids_N)), list[Trace]()
+        return self.edges.keep(HeldOut(ids_N))
+
+    def _run(self, keep_M: Tensor) -> Run:
+        device, traces = keep_M.device, list[Trace]()
         source_1, kind_1, target_1 = (
             torch.tensor([i], device=device) for i in (self.source, self.kind, self.target)
         )
         given = self.bridge.condition(kind_1, self.relations)
-        hops = self.bridge.pair_hops if self.of_relation else len(self.bridge.rounds)
-        reached = between(self.edges, source_1, target_1, hops, keep_M)
+        reached = between(self.edges, source_1, target_1, self.hops, keep_M)
         _, x_AD = self.bridge.states(
             self.edges, keep_M, source_1, given, reached=reached, traces=traces
         )
@@ -164,6 +184,11 @@ class TripleScore:
     def paths(self) -> Sequence[DrawnPath]:
         """The paths of head and tail that their vectors were encoded from."""
         return self.vectors.paths
+
+    @property
+    def own_left_out(self) -> bool:
+        """Whether the graph has the triple, and bridges don't use its edge."""
+        return self.bridge is not None and bool(self.bridge.held_out_ids)
 
     @property
     def bridged(self) -> float:

@@ -61,8 +61,11 @@ class Scorer(ABC):
         """Returns (B, R) scores of all relations between heads and tails."""
 
     @abstractmethod
-    def triple(self, triple_3: Tensor, part: Part) -> TripleScore:
-        """Returns one triple's score, which can be recomputed with paths or edges left out."""
+    def triple(self, triple_3: Tensor, part: Part, held_out: HeldOut | None = None) -> TripleScore:
+        """Returns one triple's score, which can be recomputed with paths or edges left out.
+
+        Bridges don't use the edges of held-out triples.
+        """
 
     @abstractmethod
     def bridge_score(
@@ -268,9 +271,9 @@ class VectorScorer(Scorer):
         z_E = self.vectors.all()
         return self.model.head.score_bytes(z_E) + 12 * len(z_E) * self.bridged
 
-    def triple(self, triple_3: Tensor, part: Part) -> TripleScore:
+    def triple(self, triple_3: Tensor, part: Part, held_out: HeldOut | None = None) -> TripleScore:
         paths = PathScore(self.model, self.featurizer, triple_3, part, self.seed)
-        return TripleScore(paths, self.bridge_score(triple_3, part))
+        return TripleScore(paths, self.bridge_score(triple_3, part, held_out))
 
     def bridge_score(
         self, triple_3: Tensor, part: Part, held_out: HeldOut | None = None
@@ -374,8 +377,9 @@ class GraphScorer(Scorer):
         return 44 * self.prepared.n_entities
 
     @torch.no_grad()
-    def triple(self, triple_3: Tensor, part: Part) -> TripleScore:
-        bridge, alone = self.bridge_score(triple_3, part), self._context_scores(triple_3, part)
+    def triple(self, triple_3: Tensor, part: Part, held_out: HeldOut | None = None) -> TripleScore:
+        bridge = self.bridge_score(triple_3, part, held_out)
+        alone = self._context_scores(triple_3, part)
         if part == "relation":
             relation = int(triple_3[1])
             if relation not in bridged_relations(alone[None])[0]:

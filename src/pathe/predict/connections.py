@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
@@ -46,24 +47,18 @@ class Connection:
     worth: float
 
 
-def connections(score: BridgeScore, k: int) -> list[Connection]:
+def connections(
+    score: BridgeScore, k: int, hops: Sequence[Tensor] | None = None
+) -> list[Connection]:
     """Returns up to k paths to the answer with the largest contributions, largest first.
 
     An edge's contribution is its message times the gradient of the score; a path's is the mean over
     its edges, as each of them carries the whole path. A beam search finds the best paths hop by hop
-    among each hop's best edges.
+    among each hop's best edges. `hops` are the `contributions`, if known.
     """
-    run = score.whole
-    if not run.score.requires_grad:
-        return []
-    arrived = [trace.arrived_AD for trace in run.traces]
-    grads = torch.autograd.grad(run.score, arrived, allow_unused=True, retain_graph=True)
     start = Partial(entities=frozenset([score.source]))
     best: dict[int, list[Partial]] = {score.source: [start]}
-    for trace, grad_AD in zip(run.traces, grads, strict=True):
-        if grad_AD is None:
-            continue
-        worth_M = _contributions(score.edges, run, trace, grad_AD)
+    for worth_M in contributions(score) if hops is None else hops:
         slots = worth_M.abs().topk(min(EDGES, len(worth_M))).indices
         slots = slots[worth_M[slots] != 0]
         best = _extend(score.edges, best, slots, worth_M[slots].tolist())
@@ -72,7 +67,21 @@ def connections(score: BridgeScore, k: int) -> list[Connection]:
         if path.slots:  # an entity is its own answer without any
             # a path may appear at several hops
             found.setdefault(path.slots, path.worth / len(path.slots))
-    return [_connection(score.edges, slots, worth) for slots, worth in islice(found.items(), k)]
+    return [connection(score.edges, slots, worth) for slots, worth in islice(found.items(), k)]
+
+
+def contributions(score: BridgeScore) -> list[Tensor]:
+    """Returns what each slot's edge contributes to the score, per hop that reaches the answer."""
+    run = score.whole
+    if not run.score.requires_grad:
+        return []
+    arrived = [trace.arrived_AD for trace in run.traces]
+    grads = torch.autograd.grad(run.score, arrived, allow_unused=True, retain_graph=True)
+    return [
+        _contributions(score.edges, run, trace, grad_AD)
+        for trace, grad_AD in zip(run.traces, grads, strict=True)
+        if grad_AD is not None
+    ]
 
 
 @torch.no_grad()
@@ -110,7 +119,8 @@ def _extend(
     }
 
 
-def _connection(edges: Edges, slots: tuple[int, ...], worth: float) -> Connection:
+def connection(edges: Edges, slots: tuple[int, ...], worth: float) -> Connection:
+    """Returns a path by its slots, from the query's entity on."""
     steps, kinds = [], []
     for slot in slots:
         source, target = int(edges.neighbours_M[slot]), int(edges.owners_M[slot])

@@ -31,6 +31,8 @@ from pathe.data.schema import RelationMap, Unknown, align
 from pathe.data.vocabulary import GrowingVocabulary
 from pathe.evaluation.ranking import check_task
 from pathe.graph.context_vectors import context_vectors
+from pathe.graph.held_out import HeldOut
+from pathe.graph.known import KnownTriples
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.model.artifact import Artifact, load_model
 from pathe.model.builder import build_scorer, replace_graph
@@ -39,8 +41,9 @@ from pathe.model.ranks import rank
 from pathe.model.scorer import VectorScorer
 from pathe.model.vectors import nearest
 from pathe.predict.candidates import Candidates, Choices, QueryCandidates, Ranked, TypesOf
-from pathe.predict.evidence import bridge_evidence, path_evidence, score_without
+from pathe.predict.evidence import bridge_evidence, path_evidence
 from pathe.predict.missing import most_plausible
+from pathe.predict.patterns import from_head, pattern_triples
 from pathe.predict.results import (
     Answer,
     Answers,
@@ -49,6 +52,7 @@ from pathe.predict.results import (
     MissingTriple,
     Neighbour,
     PathEvidence,
+    PatternEvidence,
     Rule,
     ScoredTriple,
 )
@@ -289,25 +293,28 @@ class Predictor:
     def explain(
         self, head: str, relation: str, tail: str, asked: Part | None = None
     ) -> Explanation:
-        """Explains a triple's score by the effect of leaving out each path.
+        """Explains a triple's score by the effect of leaving out paths.
 
-        The paths are those of the head, of the tail and, if the model has bridges, between them.
-        `asked` is the part that is ranked, as in `score`.
+        The paths are those of the head, of the tail and, if the model has bridges, between them;
+        these are also grouped by pattern. If the triple is in the graph, its own edge is left out
+        between them. `asked` is the part that is ranked, as in `score`.
         """
         [scored] = self.score([(head, relation, tail)], asked)
-        score = self._triple_score(head, relation, tail, asked)
-        alone = score.without(score.paths) - score.bridged
+        ids_3 = self._ids([(head, relation, tail)])[0]
+        score = self._triple_score(ids_3, asked)
+        patterns, bridges = bridge_evidence(score, int(ids_3[1]), self._named, self.relation_names)
         return Explanation(
             head,
             relation,
             tail,
-            score=scored.score,
+            score=score.without() if score.own_left_out else scored.score,
             probability=scored.probability,
             rank=scored.rank,
-            alone=alone,
+            alone=score.without(score.paths) - score.bridged,
             paths=path_evidence(score, self._named),
             bridged=score.bridged,
-            bridges=bridge_evidence(score, self._named),
+            bridges=bridges,
+            patterns=patterns,
         )
 
     def score_without(
@@ -315,11 +322,24 @@ class Predictor:
         head: str,
         relation: str,
         tail: str,
-        paths: Iterable[PathEvidence | BridgeEvidence],
+        paths: Iterable[PathEvidence | BridgeEvidence | PatternEvidence],
         asked: Part | None = None,
     ) -> float:
-        """Returns the triple's score without some paths of its explanation."""
-        return score_without(self._triple_score(head, relation, tail, asked), paths, self._named)
+        """Returns the triple's score without some paths or patterns of its explanation."""
+        score, paths = (
+            self._triple_score(self._ids([(head, relation, tail)])[0], asked),
+            list(paths),
+        )
+        own = {(path.of, tuple(path.steps)) for path in paths if isinstance(path, PathEvidence)}
+        left_out = [p for p in score.paths if (p.of, tuple(self._named(p.steps))) in own]
+        triples: set[int] = set()
+        for path in paths:
+            if isinstance(path, BridgeEvidence):
+                triples.update(self._train_ids(self._ids(path.steps)).tolist())
+            elif isinstance(path, PatternEvidence) and score.bridge is not None:
+                kinds = self._kinds(path.relations)
+                triples |= pattern_triples(score.bridge, from_head(score.bridge, kinds))
+        return score.without(left_out, triples)
 
     def rules(
         self, relations: str | Iterable[str] | None = None, k: int = 5, *, facts: int = 32
@@ -418,10 +438,22 @@ class Predictor:
     def _part(self, asked: Part | None) -> Part:
         return asked or ("relation" if self.artifact.config.task == "relation" else "tail")
 
-    def _triple_score(self, head: str, relation: str, tail: str, asked: Part | None) -> TripleScore:
+    def _triple_score(self, ids_3: Tensor, asked: Part | None) -> TripleScore:
+        """Returns a triple's score; an edge of its own is left out of the paths between."""
         part = self._part(asked)
         check_task(self.artifact.config.task, "relation" if part == "relation" else "link")
-        return self.scorer.triple(self._ids([(head, relation, tail)])[0], part)
+        own_N = self._train_ids(ids_3[None])
+        return self.scorer.triple(ids_3, part, HeldOut(own_N) if len(own_N) else None)
+
+    def _train_ids(self, triples_N3: Tensor) -> Tensor:
+        """Returns the ids of those triples that are in the training graph."""
+        return KnownTriples(triples_N3).contains(self.prepared.train_M3).nonzero().squeeze(1)
+
+    def _kinds(self, relations: list[str]) -> tuple[int, ...]:
+        """Returns the ids of relations, those with ^ after all others."""
+        n = len(self.relation_names)
+        names = self.relation_names
+        return tuple(n + names.id(r[1:]) if r.startswith("^") else names.id(r) for r in relations)
 
     def _wanted(self, relations: str | Iterable[str] | None) -> list[int]:
         """Returns the ids of the relations given, or of all."""

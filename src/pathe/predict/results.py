@@ -116,7 +116,7 @@ class Rule:
 
     def words(self) -> str:
         """Returns the path as text with arrows."""
-        return " ".join(f"<-{r[1:]}-" if r.startswith("^") else f"-{r}->" for r in self.path)
+        return relation_arrows(self.path)
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,54 @@ class BridgeEvidence:
 
 
 @dataclass(frozen=True)
+class PatternEvidence:
+    """The paths from head to tail that follow the same relations.
+
+    `effect` is what the score loses without the edges of all these paths. `added` is what they add
+    to the patterns listed before. Among other pairs of entities, the pattern connects `connected`,
+    `support` of which have the relation.
+    """
+
+    relations: list[str]  # from head to tail, with ^ before one that is followed backwards
+    instances: list[list[Fact]]  # one or two of the paths, in the same order
+    n_paths: int
+    complete: bool  # whether n_paths are all; there may be more if not
+    effect: float
+    added: float
+    support: int
+    connected: int
+    against: bool = False  # whether the score is clearly higher without these paths
+
+    @property
+    def confidence(self) -> float | None:
+        """The share of other connected pairs that have the relation; None if there are none."""
+        return self.support / self.connected if self.connected else None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"confidence": self.confidence}
+
+    def words(self) -> str:
+        """Returns the relations as text with arrows."""
+        return relation_arrows(self.relations)
+
+    def figures(self) -> str:
+        """Returns how many paths there are, how often the pattern holds, and its effect."""
+        most = "" if self.complete else "at least "
+        paths = f"{most}{self.n_paths:,} path{'s' * (self.n_paths != 1)}"
+        if self.confidence is None:
+            holds = "no other pair to compare"
+        else:
+            pairs = "1 other pair" if self.connected == 1 else f"{self.connected:,} other pairs"
+            holds = f"holds for {self.confidence:.0%} of {pairs}"
+        change = f"score {abs(self.effect):.2f} {'lower' if self.effect >= 0 else 'higher'} without"
+        return f"{'against: ' * self.against}{paths}, {holds}, {change}"
+
+    def example(self, start: str) -> str:
+        """Returns the first instance from `start`, the head, on, with arrows as in the graph."""
+        return start + arrows(walked(self.instances[0], start))
+
+
+@dataclass(frozen=True)
 class Explanation:
     """A triple's score and the paths behind it, those with the largest effect first."""
 
@@ -158,9 +206,16 @@ class Explanation:
     paths: list[PathEvidence]
     bridged: float = 0.0  # what all paths between head and tail add to the score
     bridges: list[BridgeEvidence] = field(default_factory=list)
+    patterns: list[PatternEvidence] = field(default_factory=list)
+
+    @property
+    def rest(self) -> float:
+        """What paths of other patterns add: with what the patterns add, it makes up `bridged`."""
+        return self.bridged - sum(pattern.added for pattern in self.patterns)
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        patterns = [pattern.as_dict() for pattern in self.patterns]
+        return asdict(self) | {"patterns": patterns, "rest": self.rest}
 
     def focus(self, path: PathEvidence) -> str:
         """Returns the entity that a path belongs to."""
@@ -170,22 +225,49 @@ class Explanation:
         """Returns the entity, head or tail, at which a path between them starts."""
         return self.head if self.head in bridge.steps[0] else self.tail
 
-    def words(self, n: int = 5) -> str:
-        """Returns the triple and the n paths with the largest effect, one per line."""
+    def words(self, n: int = 5, *, paths: bool = False) -> str:
+        """Returns the triple and its n main reasons as text.
+
+        Paths between head and tail are shown by pattern, or one by one with `paths`.
+        """
         lines = [
             f"{self.head} -{self.relation}-> {self.tail}: score {self.score:.2f}, rank "
             f"{self.rank:,}, probability {self.probability:.1%}; {self.alone:.2f} without any path"
         ]
-        bridges, shown = self.strongest(n)
+        if self.bridged:
+            lines.append(f"{self.bridged:+.3f} from all paths between them")
+        patterns, bridges, shown = self.reasons(n, paths)
+        for pattern in patterns:
+            lines.append(f"{pattern.added:+.3f} {pattern.words()} ({pattern.figures()})")
+            lines.append(f"       {pattern.example(self.head)}")
+        if patterns:
+            lines.append(f"{self.left_over(patterns):+.3f} from other paths")
+        for bridge in bridges:
+            lines.append(f"{bridge.effect:+.3f} between: {bridge.words(self.start(bridge))}")
         for path, steps, more in shown:
             start = path_start(steps, self.focus(path))
             names = start + arrows(walked(steps, start)) if steps else f"{start} by itself"
             lines.append(f"{path.effect:+.3f} {path.of}: {names}{more}")
-        if self.bridged:
-            lines.insert(1, f"{self.bridged:+.3f} from all paths between them")
-        for i, bridge in enumerate(bridges):
-            lines.insert(2 + i, f"{bridge.effect:+.3f} between: {bridge.words(self.start(bridge))}")
         return "\n".join(lines)
+
+    def reasons(
+        self, n: int, paths: bool = False
+    ) -> tuple[
+        list[PatternEvidence], list[BridgeEvidence], list[tuple[PathEvidence, list[Fact], str]]
+    ]:
+        """Returns n main reasons: patterns, or paths between head and tail; then paths of either.
+
+        The pattern that speaks most against the triple is one of them.
+        """
+        if paths or not self.patterns:
+            return [], *self.strongest(n)
+        found = [pattern for pattern in self.patterns if not pattern.against][:n]
+        found += [pattern for pattern in self.patterns if pattern.against][: max(n - len(found), 1)]
+        return found, [], self.shown(max(n - len(found), 1))
+
+    def left_over(self, patterns: list[PatternEvidence]) -> float:
+        """Returns what paths add beyond some of the patterns."""
+        return self.bridged - sum(pattern.added for pattern in patterns)
 
     def strongest(
         self, n: int
@@ -228,6 +310,11 @@ def walked(steps: list[Fact], start: str) -> list[tuple[str, bool, str]]:
         start = tail if forward else head
         found.append((relation, forward, start))
     return found
+
+
+def relation_arrows(relations: list[str]) -> str:
+    """Returns relations as text, with arrows; ^ is before one that is followed backwards."""
+    return " ".join(f"<-{r[1:]}-" if r.startswith("^") else f"-{r}->" for r in relations)
 
 
 def arrows(hops: list[tuple[str, bool, str]]) -> str:

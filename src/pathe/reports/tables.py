@@ -227,7 +227,11 @@ def per_relation(found: dict[str, Any]) -> Iterator[RenderableType]:
 
 
 def answers(
-    query: Query, found: results.Answers, reasons: list[results.Explanation], n_known: int
+    query: Query,
+    found: results.Answers,
+    reasons: list[results.Explanation],
+    n_known: int,
+    paths: bool = False,
 ) -> Iterator[RenderableType]:
     """Yields a query and its answers, best first, each with its explanation if there is one."""
     head, relation, tail = (name or "?" for name in query)
@@ -238,7 +242,7 @@ def answers(
         mark = Text("known" if answer.known else "", style="dim")
         figures = number(answer.score, 2), percent(answer.probability)
         rows.append((str(answer.rank), _name(answer.name), *figures, mark))
-        rows += [("", line) for line in (evidence(reasons[i], 3) if reasons else ())]
+        rows += [("", line) for line in (evidence(reasons[i], 3, paths) if reasons else ())]
     columns = (_right(), "answer", _right("score"), _right("probability"), "")
     yield _table(rows, *columns) if found else "  no answers left: all are known or left out"
     if n_known:
@@ -248,7 +252,7 @@ def answers(
 
 
 def judged(
-    triple: results.ScoredTriple, reasons: list[results.Explanation]
+    triple: results.ScoredTriple, reasons: list[results.Explanation], paths: bool = False
 ) -> Iterator[RenderableType]:
     """Yields a triple, its score, and the explanation."""
     yield _name(f"{triple.head}  -{triple.relation}->  {triple.tail}", "bold")
@@ -257,12 +261,12 @@ def judged(
         f"{percent(triple.probability)}" + (", known already" if triple.known else "")
     )
     for reason in reasons:
-        yield f"  score without any path: {number(reason.alone, 2)}; effect of each path:"
-        yield from evidence(reason, 10)
+        yield f"  score without any path: {number(reason.alone, 2)}; paths change it by:"
+        yield from evidence(reason, 10, paths)
 
 
-def evidence(reason: results.Explanation, n: int) -> Iterator[Text]:
-    """Yields the n paths that changed a score most, a line each."""
+def evidence(reason: results.Explanation, n: int, paths: bool = False) -> Iterator[Text]:
+    """Yields the n main reasons for a score: patterns with an instance each, or single paths."""
 
     def line(effect: float, label: str) -> Text:
         colour = "green" if effect > 0 else "red"
@@ -270,10 +274,16 @@ def evidence(reason: results.Explanation, n: int) -> Iterator[Text]:
 
     if reason.bridged:
         yield line(reason.bridged, " from all paths between them")
-    bridges, shown = reason.strongest(n)
+    patterns, bridges, shown = reason.reasons(n, paths)
+    for pattern in patterns:
+        words = line(pattern.added, "  ").append(plain(pattern.words()))
+        yield words.append(f"  ({pattern.figures()})", style="dim")
+        yield Text(f"        {plain(pattern.example(reason.head))}")
+    if patterns:
+        yield line(reason.left_over(patterns), "  other paths")
     for bridge in bridges:
-        words = plain(bridge.words(reason.start(bridge)))
-        yield line(bridge.effect, " between ").append(words)
+        words = line(bridge.effect, " between ")
+        yield words.append(plain(bridge.words(reason.start(bridge))))
     for found, steps, remark in shown:
         whole = line(found.effect, f" {found.of}").append(path(reason.focus(found), steps))
         yield whole.append(remark, style="dim")
