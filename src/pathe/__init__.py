@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathe.model.hub import push_model as push  # noqa: F401
     from pathe.predict.predictor import Predictor as Predictor
     from pathe.training.defaults import recommend as recommend
-    from pathe.training.run import train as train
+    from pathe.training.train import train as train
 
 # Idle OpenMP threads spin before they sleep. On busy cores the default made training many times
 # slower; a short spin costs nothing on idle ones.
@@ -49,7 +49,7 @@ _DOOR = {
     "recommend": "training.defaults.recommend",
     "sample_paths": "graph.paths.sample_paths",
     "save": "model.artifact.save_model",
-    "train": "training.run.train",
+    "train": "training.train.train",
 }
 __all__ = list(_DOOR)
 

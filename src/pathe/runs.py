@@ -1,3 +1,3 @@
-"""Moved to `pathe.training.run`; this path of the public names keeps working."""
+"""Moved to `pathe.training.train`; this path of the public names keeps working."""
 
-from pathe.training.run import train as train
+from pathe.training.train import train as train

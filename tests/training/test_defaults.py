@@ -113,14 +113,13 @@ def test_a_slower_machine_has_bridges_for_fewer_queries_then_none(slower):
     assert shares == sorted(shares, reverse=True)
     assert 0.05 <= shares[-1] < 1 - usual.bridge_dropout
     assert f"for {shares[-1]:.0%} of the queries" in found[len(shares) - 1][1]
-    assert "saves about 20 minutes" in found[len(shares) - 1][1]
     config, words = found[-1]
     assert config.bridge == "none"
     assert "here (--set bridge=paths)" in words
     for given in ({"bridge": "paths"}, {"bridge_dropout": 0.0}):  # knows what it wants
         forced, words = recommend(kg, CPU | given)
         assert (forced.bridge, forced.bridge_dropout) == ("paths", usual.bridge_dropout)
-        assert "saves about" in words
+        assert "bridges of" in words
 
 
 def test_all_entities_are_the_wrong_answers_where_there_is_time_or_it_is_asked_for(monkeypatch):

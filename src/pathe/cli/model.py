@@ -26,7 +26,6 @@ from pathe.reports import tables as show
 
 if TYPE_CHECKING:
     from pathe.core.config import Config
-    from pathe.data.knowledge_graph import KnowledgeGraph
 
 
 Task = Literal["link", "relation", "multi"]
@@ -49,7 +48,16 @@ class TrainOptions:
         "settings that suit the graph and this machine.",
     )
     minutes: float | None = option(
-        None, "Train for about this long at most; the same as [cyan]--set minutes=...[/]."
+        None,
+        "Stop training after this many minutes and keep the best model; evaluation comes on top.",
+    )
+    quick: bool = option(False, "A first look: about a minute of work.", "--quick")
+    start: Path | None = option(
+        None,
+        "Go on from a trained model: a run folder or a model folder. Its graph may have other "
+        "triples and entities.",
+        "--from",
+        metavar="MODEL",
     )
     set_: list[str] | None = option(
         None, "Change a setting; repeatable.", "--set", metavar="KEY=VALUE"
@@ -58,10 +66,25 @@ class TrainOptions:
         None, "The run's folder. Default: runs/DATA-TASK.", "--out", metavar="RUN"
     )
     resume: bool = option(False, "Continue the run in --out where it stopped.", "--resume")
+    seed: int | None = option(
+        None, "Seed of weights, batches and paths. Default: 0.", show_default=False
+    )
+    device: str | None = option(
+        None,
+        "[cyan]auto[/] (a GPU if there is one), [cyan]cpu[/] or [cyan]gpu[/]. Default: auto.",
+        show_default=False,
+    )
 
     def overrides(self) -> dict[str, Any]:
         """Returns the settings given on the command line."""
-        named = {"task": self.task, "minutes": self.minutes}
+        if self.minutes is not None and not self.minutes > 0:
+            raise PatheError(f"--minutes must be above 0; got {self.minutes:g}.")
+        named = {
+            "task": self.task,
+            "minutes": self.minutes,
+            "seed": self.seed,
+            "accelerator": self.device,
+        }
         return read_settings(self.set_) | {k: v for k, v in named.items() if v is not None}
 
     def check_folder(self) -> None:
@@ -74,32 +97,38 @@ class TrainOptions:
 
     def base(self) -> Config | None:
         """Returns the settings to start from; None to choose them for the graph."""
-        if self.resume and self.out_ is None:
-            raise PatheError("--resume needs the run's folder: --out RUN.")
-        if self.resume and self.preset is not None:
-            raise PatheError("--resume uses the run's own settings: leave --preset out.")
         from pathe.core.config import read_preset
 
-        base = read_preset(self.preset, tell) if self.preset else None
-        leader = os.environ.get("PATHE_RUN")  # set in data-parallel worker processes
-        if run := Path(leader) if leader else self.out_ if self.resume else None:
-            from pathe.training.run import resumed_config
-            from pathe.training.selection import stored_candidates
+        return read_preset(self.preset, tell) if self.preset else None
 
-            if stored_candidates(run) is None:  # else, there are several
-                base = resumed_config(run)
-        return base
+    def check(self) -> None:
+        """Raises an error for options that exclude each other, before any work."""
+        if self.resume and self.out_ is None:
+            raise PatheError("--resume needs the run's folder: --out RUN.")
+        for name, given in (("preset", self.preset), ("from", self.start), ("quick", self.quick)):
+            if self.resume and given:
+                raise PatheError(f"--resume uses the run's own settings: leave --{name} out.")
+        if self.quick and self.minutes is not None:
+            raise PatheError("--quick and --minutes exclude each other: leave one of them out.")
+        for name, given in (("from", self.start), ("quick", self.quick)):
+            if self.preset and given:
+                raise PatheError(f"--{name} chooses its own settings: leave --preset out.")
+        if self.start is not None:
+            from pathe.model.artifact import model_folder
+
+            model_folder(self.start)  # raises an error if it has no model
 
 
 @grouped
 def train(data: Data, files: Files, options: TrainOptions, as_json: Json = False) -> None:
     """Train a model with early stopping, export it and evaluate it.
 
-    Fine-tunes the pre-trained model for at most 20 minutes, or [cyan]--minutes[/]. On small graphs,
-    also trains a variant with a relation table and a new model, and keeps the model with the best
-    validation score. Trains only a new model with [cyan]--set init=none[/], with a
+    Fine-tunes the pre-trained model for at most about 20 minutes, or [cyan]--minutes[/]. On small
+    graphs, also trains a variant with a relation table and a new model, and keeps the model with
+    the best validation score. Trains only a new model with [cyan]--set init=none[/], with a
     [cyan]--preset[/], with a setting that only new models have (such as [cyan]dim[/]), or if
-    fine-tuning would take too long. The run's folder holds settings, metrics, checkpoints, the
+    fine-tuning would take too long. A few steps are measured first, and the time that training will
+    take is printed before it starts. The run's folder holds settings, metrics, checkpoints, the
     model, [cyan]result.json[/] and [cyan]report.png[/]. Ctrl-C saves the run; [cyan]--resume --out
     RUN[/] continues it exactly where it stopped.
 
@@ -107,51 +136,20 @@ def train(data: Data, files: Files, options: TrainOptions, as_json: Json = False
     """
     from pathe.core.config import configure
 
+    options.check()
     overrides, base = options.overrides(), options.base()
-    config = configure(base, overrides, "--set")
+    if not options.resume:
+        configure(base, overrides, "--set")  # raises an error before the data is read
     options.check_folder()
-    kg = _read(files, data, drops=options.preset is None)
+    kg = files.read(data, every_relation=options.preset is None)
     with err.status("starting ..."):
-        from pathe.graph.prepared import prepare
-        from pathe.training import run as runs
-        from pathe.training import selection
-        from pathe.training.defaults import plan
-
-        prepared, candidates, chosen = prepare(kg), {"": config}, ""
-        stored = selection.stored_candidates(options.out_) if options.resume else None
-        if stored:
-            if "minutes" in overrides:
-                raise PatheError("--minutes can't be changed for a run that tries several models.")
-            candidates = {name: configure(c, overrides, "--set") for name, c in stored.items()}
-        elif base is None:
-            found = plan(prepared, overrides)
-            candidates, chosen = found.candidates, found.description
-    if chosen:
-        tell(f"settings for this graph: {chosen}")
-    task = next(iter(candidates.values())).task
-    usual = Path("runs") / f"{kg.name.replace(':', '-')}-{task}"
-    folder = options.out_ or runs.free_folder(usual)
-    tell(f"run folder: {folder}")
-    if len(candidates) > 1:
-        result = selection.train_best(prepared, candidates, folder, resume=options.resume, say=tell)
-    else:
-        [config] = candidates.values()
-        result = runs.train(prepared, config, folder, resume=options.resume, say=tell)
-    if result:  # empty in worker processes: the first process reports
-        print_result(result, show.result(result), as_json)
-
-
-def _read(files: Files, data: str, drops: bool) -> KnowledgeGraph:
-    """Reads DATA; drops and counts triples of relations that train lacks, or raises an error."""
-    kg = files.read(data, every_relation=drops)
-    if not drops:
-        return kg
-    from pathe.data.schema import with_train_relations
-
-    kg, n_dropped = with_train_relations(kg)
-    if n_dropped:
-        tell(f"{n_dropped:,} valid and test triples left out: train lacks their relations")
-    return kg
+        from pathe.training.train import train as train_model
+    run = train_model(
+        kg, base, options.out_, start=options.start, quick=options.quick, resume=options.resume,
+        say=tell, **overrides,
+    )  # fmt: skip
+    if run.result:  # empty in worker processes: the first process reports
+        print_result(run.result, show.result(run.result), as_json)
 
 
 @dataclass(frozen=True)

@@ -187,6 +187,7 @@ class Files:
                 every_relation=every_relation or model is not None,
                 options=ReadOptions(wanted, self.header, self.delimiter, self.on_error),
             )
+            kg = self.changed(kg)
             if model is not None:
                 from pathe.data.schema import align
 
@@ -196,6 +197,10 @@ class Files:
         if kg.inference is not None:
             _report(kg.inference.report, "inference graph: ")
         _warn_of_empty_splits(kg, fractions or ())
+        return kg
+
+    def changed(self, kg: KnowledgeGraph) -> KnowledgeGraph:
+        """Returns the graph with the changes that options ask for."""
         return kg
 
     @property
@@ -237,6 +242,33 @@ class ModelOnData(ModelFiles):
     device: str = option(
         "auto", "[cyan]auto[/] (a GPU if there is one), [cyan]cpu[/] or [cyan]gpu[/]."
     )
+
+    add: Path | None = option(
+        None,
+        "Facts to add to the graph for this command, also about new entities: a file of head, "
+        "relation, tail. --data's file stays as it is.",
+        metavar="FILE",
+    )
+    remove: Path | None = option(
+        None, "Facts to leave out of the graph for this command, before --add.", metavar="FILE"
+    )
+
+    def changed(self, kg: KnowledgeGraph) -> KnowledgeGraph:
+        """Returns the graph without the facts of --remove and with those of --add."""
+        if self.add is None and self.remove is None:
+            return kg
+        from pathe.data.changes import with_facts, without_facts
+        from pathe.data.columns import ReadOptions
+
+        said, options = [], ReadOptions(on_error=self.on_error)
+        if self.remove is not None:
+            kg, n = without_facts(kg, self.remove, options)
+            said.append(f"{n:,} fact{'s' * (n != 1)} of {self.remove} removed")
+        if self.add is not None:
+            kg, n = with_facts(kg, self.add, options)
+            said.append(f"{n:,} new fact{'s' * (n != 1)} of {self.add} added")
+        tell(", ".join(said))
+        return kg
 
     def load(self) -> tuple[Artifact, KnowledgeGraph, torch.device]:
         """Loads the model, reads the data in its relations and picks the device."""

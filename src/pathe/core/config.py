@@ -62,8 +62,8 @@ class Config:
         "mean", "how an entity's paths become one vector; -joint reads both entities together"
     )
     aggregator_layers: int = setting(1, "layers of a Transformer aggregator", least=1)
-    init: Literal["none", "pretrained"] = setting(
-        "none", "initial weights: random, or those of the pre-trained model for any graph"
+    init: Literal["none", "pretrained", "model"] = setting(
+        "none", "initial weights: random, of the pre-trained model, or of the model given as --from"
     )
     relation_vectors: Literal["table", "graph", "both"] = setting(
         "table", "learned per relation, computed from the graph (for any graph), or both"
@@ -105,7 +105,7 @@ class Config:
     gradient_clip: float = setting(1.0, "maximum gradient norm; 0: no clipping", least=0)
     max_epochs: int = setting(100, "maximum number of epochs", least=1)
     epoch_triples: int = setting(0, "triples per epoch, drawn at random; 0: all", least=0)
-    minutes: float = setting(0.0, "no epoch begins after this many minutes; 0: no limit", least=0)
+    minutes: float = setting(0.0, "training stops after this many minutes; 0: no limit", least=0)
     patience: int = setting(10, "validations without improvement before early stopping", least=1)
     min_delta: float = setting(0.0, "smallest gain in validation score that counts", least=0)
     valid_negatives: int = setting(99, "validation negatives per side; 0: all entities", least=0)
@@ -116,6 +116,7 @@ class Config:
     test_paths: int = setting(
         16, "paths per entity in evaluation and prediction; 0: same as n_paths", least=0
     )
+    test_triples: int = setting(0, "most triples in the evaluation after training; 0: all", least=0)
     # hardware
     accelerator: Literal["auto", "cpu", "gpu"] = setting("auto", "auto: a GPU if there is one")
     devices: int = setting(1, "number of devices; two or more train data-parallel", least=1)

@@ -36,11 +36,16 @@ Scored = tuple[Tensor, Tensor]  # scores_BC, -inf for other known answers; true 
 
 
 def calibrate(
-    artifact: Artifact, kg: KnowledgeGraph | PreparedGraph, *, device: torch.device | str = "cpu"
+    artifact: Artifact,
+    kg: KnowledgeGraph | PreparedGraph,
+    *,
+    device: torch.device | str = "cpu",
+    at_most: int = 0,
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """Returns a temperature per task of the model, and a report of its effect on valid and test.
 
-    It is fitted on validation triples, filtered by train and valid. Test triples are only reported.
+    It is fitted on validation triples, filtered by train and valid; `at_most` limits their number.
+    Test triples are only reported.
     """
     prepared = aligned(artifact, kg, device)
     scorer = build_scorer(artifact.model, artifact.config, prepared)
@@ -48,13 +53,13 @@ def calibrate(
     temperatures: dict[str, float] = {}
     report: dict[str, Any] = {}
     for task in tasks:
-        valid = list(_scored(scorer, "valid", task))
+        valid = list(_scored(scorer, "valid", task, at_most))
         if not valid:
             continue
         temperatures[task] = fit(valid)
         report[task] = {"temperature": temperatures[task], "queries": sum(len(t) for _, t in valid)}
         report[task]["valid"] = _judge(valid, temperatures[task])
-        if test := list(_scored(scorer, "test", task)):
+        if test := list(_scored(scorer, "test", task, at_most)):
             report[task]["test"] = _judge(test, temperatures[task])
     return temperatures, report
 
@@ -152,7 +157,7 @@ def _scored(scorer: Scorer, split: str, task: str, at_most: int | None = None) -
     chance_M = keyed(scorer.seed, torch.arange(len(triples_M3), device=prepared.device))
     n_scores = prepared.n_relations if task == "relation" else 2 * prepared.n_entities
     spare = free_memory(prepared.device) // 4
-    at_most = at_most or QUERIES
+    at_most = min(at_most or QUERIES, QUERIES)
     fewest = min(FEWEST, at_most, spare // (4 * n_scores))
     most = max(min(at_most, BYTES // (4 * n_scores)), fewest, 1)
     triples_M3 = triples_M3[chance_M.argsort()[:most]]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pathe.core.errors import ConfigError, DataError
+from pathe.core.randomness import keyed
 from pathe.core.types import SIDES, Progress
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.data.schema import align
@@ -34,11 +35,13 @@ def evaluate(
     n_paths: int | None = None,
     seed: int | None = None,
     progress: Progress | None = None,
+    at_most: int = 0,
 ) -> dict[str, Any]:
     """Evaluates a model on a split of a graph; entities are encoded from the graph's train split.
 
     Known triples of train, valid and test are filtered. A multi-task model is evaluated on links,
-    with the metrics of relations under `relation`, unless `task` is given.
+    with the metrics of relations under `relation`, unless `task` is given. `at_most` limits the
+    number of triples to a fixed sample.
     """
     n_negatives, config = read_protocol(protocol), artifact.config
     task = check_task(config.task, task)
@@ -52,6 +55,7 @@ def evaluate(
         n_dropped = n_all - len(triples_M3)
     if not len(triples_M3):
         raise DataError(_none_left(kg, split, test_set, n_dropped))
+    triples_M3 = sampled(triples_M3, at_most)
     scorer = build_scorer(artifact.model, config, prepared, n_paths=n_paths, seed=seed)
     parts = scorer, triples_M3, prepared.known()
     more: dict[str, Any] = {"names": list(kg.relations), "progress": progress}
@@ -76,6 +80,14 @@ def evaluate(
     }
     about["effi"] = report["mrr"] / (about["parameters"] / 1e6)
     return about | report
+
+
+def sampled(triples_M3: Tensor, at_most: int) -> Tensor:
+    """Returns a fixed sample of triples, in their order; all of them if `at_most` is 0."""
+    if not at_most:
+        return triples_M3
+    order_M = keyed(0, torch.arange(len(triples_M3), device=triples_M3.device)).argsort()
+    return triples_M3[order_M[:at_most].sort().values]
 
 
 def _none_left(kg: KnowledgeGraph, split: str, test_set: TestSet, n_dropped: int) -> str:

@@ -19,6 +19,9 @@ from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 
 from pathe.core.errors import Interrupted
 from pathe.core.files import replacing
+from pathe.training.costs import minutes_words
+
+EVERY = 60  # seconds between two lines within an epoch
 
 
 class StopKey(pl.Callback):
@@ -78,8 +81,9 @@ class StopKey(pl.Callback):
 class Bar(RichProgressBar):
     """A progress bar that reads the loss only every few steps, as that synchronises with a GPU."""
 
-    def __init__(self, every: int) -> None:
+    def __init__(self, every: int, left: TimeLeft) -> None:
         super().__init__(every, leave=False, console_kwargs={"stderr": True})
+        self.left = left
 
     def _update_metrics(self, trainer: pl.Trainer, *given: Any, **more: Any) -> None:
         if trainer.global_step % self.refresh_rate == 0:
@@ -89,36 +93,121 @@ class Bar(RichProgressBar):
         return {key: value for key, value in super().get_metrics(*given).items() if key != "v_num"}
 
     def _get_train_description(self, current_epoch: int) -> str:
-        return f"epoch {current_epoch + 1}/{self.trainer.max_epochs}"
+        return f"epoch {current_epoch + 1}/{self.trainer.max_epochs}{self.left.words()}"
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *given: Any) -> None:
+        super().on_train_batch_end(trainer, *given)
+        if trainer.global_step % self.refresh_rate or self.progress is None:
+            return
+        if (task := self.train_progress_bar_id) is not None:
+            words = self._get_train_description(trainer.current_epoch)
+            self.progress.update(task, description=words)
+
+
+class TimeLeft(pl.Callback):
+    """Estimates how much longer training takes at most, from the steps since it began."""
+
+    def __init__(self, minutes: float = 0) -> None:
+        self.minutes, self.begin, self.first, self.now = minutes, 0.0, 0.0, 0.0
+        self.trainer: pl.Trainer | None = None
+
+    def on_train_start(self, trainer: pl.Trainer, learner: Any) -> None:
+        self.trainer, self.begin = trainer, time.perf_counter()
+        self.first = self.now = float(trainer.current_epoch)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, learner: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        n = max(int(trainer.num_training_batches), 1)
+        self.now = trainer.current_epoch + min((batch_idx + 1) / n, 1.0)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, learner: Any) -> None:
+        self.now = trainer.current_epoch + 1.0
+
+    def seconds(self) -> float | None:
+        """Returns the seconds left at most; None before the first step."""
+        if self.trainer is None or self.now <= self.first:
+            return None
+        passed: float = time.perf_counter() - self.begin
+        left = passed / (self.now - self.first) * ((self.trainer.max_epochs or 0) - self.now)
+        if self.minutes:
+            learner: Any = self.trainer.lightning_module
+            left = min(left, 60 * self.minutes - learner.seconds)
+        return max(left, 0.0)
+
+    def words(self) -> str:
+        """Returns text such as `, at most 3 min left`; nothing if that isn't known."""
+        seconds = self.seconds()
+        if seconds is None:
+            return ""
+        minutes = seconds / 60
+        shown = f"{minutes / 60:.1f} h" if minutes > 120 else f"{minutes:.0f} min"
+        return f", at most {shown if minutes >= 1 else 'a minute'} left"
+
+
+class TimeLimit(pl.Callback):
+    """Stops training, also within an epoch, so that it ends with a validation in time."""
+
+    def __init__(self, minutes: float, say: Callable[[str], None]) -> None:
+        self.limit, self.say, self.reached = 60 * minutes, say, False
+        self.validation, self.begin = 0.0, 0.0  # seconds of the last one, and when it began
+
+    def on_train_start(self, trainer: pl.Trainer, learner: Any) -> None:
+        if learner.seconds > self.limit and trainer.global_step:  # resumed
+            self._stop(trainer)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, learner: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        over = learner.seconds + self.validation > self.limit
+        if trainer.world_size > 1:  # all processes must stop in the same step
+            over = trainer.strategy.reduce_boolean_decision(over, all=False)
+        if over:
+            self._stop(trainer)
+
+    def on_validation_start(self, trainer: pl.Trainer, learner: Any) -> None:
+        self.begin = time.perf_counter()
+
+    def on_validation_end(self, trainer: pl.Trainer, learner: Any) -> None:
+        self.validation = time.perf_counter() - self.begin
+
+    def on_train_end(self, trainer: pl.Trainer, learner: Any) -> None:
+        if self.reached and trainer.is_global_zero:
+            self.say(f"stopped training at the time limit of {minutes_words(self.limit / 60)}")
+
+    def _stop(self, trainer: pl.Trainer) -> None:
+        self.reached = trainer.should_stop = True
 
 
 class EpochLines(pl.Callback):
-    """Prints a line per epoch, for output that can't show a progress bar."""
+    """Prints a line per epoch, and one per minute within it, if no progress bar can be shown."""
 
-    def __init__(self, say: Callable[[str], None], validation: str, minutes: float = 0) -> None:
-        self.say, self.validation, self.minutes = say, validation, minutes
-        self.begin, self.first = 0.0, 0
+    def __init__(self, say: Callable[[str], None], validation: str, left: TimeLeft) -> None:
+        self.say, self.validation, self.left, self.said = say, validation, left, 0.0
 
     def on_train_start(self, trainer: pl.Trainer, learner: Any) -> None:
-        self.begin, self.first = time.perf_counter(), trainer.current_epoch
+        self.said = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, learner: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if time.perf_counter() > self.said + EVERY and not trainer.is_last_batch:
+            step = f"step {batch_idx + 1:,}/{int(trainer.num_training_batches):,}"
+            self._line(trainer, f", {step}: loss {learner.epoch_loss:.3f}")
 
     def on_train_epoch_end(self, trainer: pl.Trainer, learner: Any) -> None:
-        line = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
-        line += f": loss {learner.epoch_loss:.3f}"
+        line = f": loss {learner.epoch_loss:.3f}"
         score = trainer.callback_metrics.get("valid_score")
         if score is not None and _validated(trainer):
             line += f", {self.validation} {float(score):.3f}"
-        if trainer.is_global_zero:
-            self.say(line + self._left(trainer, learner.seconds))
+        self._line(trainer, line)
 
-    def _left(self, trainer: pl.Trainer, spent: float) -> str:
-        """Returns how much longer training takes at most, if it is over a minute."""
-        done = trainer.current_epoch + 1
-        per_epoch = (time.perf_counter() - self.begin) / (done - self.first)
-        left = per_epoch * ((trainer.max_epochs or done) - done)
-        if self.minutes:
-            left = min(left, max(60 * self.minutes - spent, 0))
-        return f", at most {left / 60:.0f} min left" if left > 60 else ""
+    def _line(self, trainer: pl.Trainer, text: str) -> None:
+        self.said = time.perf_counter()
+        if trainer.is_global_zero:
+            epoch = f"epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
+            is_over = trainer.should_stop or self.left.seconds() == 0
+            self.say(f"{epoch}{text}" + ("" if is_over else self.left.words()))
 
 
 class Keep(ModelCheckpoint):

@@ -64,6 +64,12 @@ def seconds_of(config: Config, **work: float) -> float:
     return sum(n * COST[device][kind] for kind, n in work.items()) / cores / 1e9
 
 
+def minutes_words(minutes: float) -> str:
+    if minutes < 1:
+        return f"{60 * minutes:.3g} seconds"
+    return "a minute" if minutes == 1 else f"{minutes:.3g} minutes"
+
+
 def in_words(seconds: float) -> str:
     if seconds > 7200:
         return f"{seconds / 3600:.0f} hours"

@@ -17,7 +17,7 @@ from pathe.core.hardware import pick_device
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.graph.analysis import linked_pairs, wants_pairs_held_out
 from pathe.graph.prepared import PreparedGraph, prepare
-from pathe.model.artifact import load_model
+from pathe.model.artifact import Artifact, load_model
 from pathe.training.costs import (
     MOST_HOPS,
     Reached,
@@ -45,11 +45,15 @@ LEAST_VALID, MOST_VALID = 30, 2000  # validation triples
 MANY = 500  # relations; with more, only link prediction is fine-tuned by default
 TRIES = 600  # seconds for which several models are tried
 TUNED, TABLE, NEW = "fine-tuned", "fine-tuned with a relation table", "new"
+CONTINUED = "continued"
+OWN = {
+    "minutes", "epoch_triples", "valid_triples", "test_triples", "seed", "accelerator", "devices",
+}  # settings of a run that one which starts from its model doesn't take over  # fmt: skip
 TUNABLE = {
     "task", "init", "relation_vectors", "link_weight", "hold_out_pairs", "batch_size",
     "accumulate_batches", "learning_rate", "schedule", "gradient_clip", "max_epochs",
     "epoch_triples", "minutes", "patience", "min_delta", "valid_triples", "validate_every", "seed",
-    "accelerator", "devices", "cuda_graphs",
+    "test_triples", "accelerator", "devices", "cuda_graphs",
 }  # settings that fine-tuning uses  # fmt: skip
 ALL = {"negative_sampling": "all"}
 Settings = Mapping[str, Any]
@@ -101,12 +105,12 @@ def plan(
     if isinstance(tuned, str):
         config, words, _ = _new_model(prepared, settings)
         return Plan({NEW: config}, f"{words}; trains a new model because fine-tuning {tuned}")
-    config, seconds = tuned
+    config, _ = tuned
     n_valid = len(prepared.triples("valid", "seen"))
     several = several and not {"init", "relation_vectors"} & settings.keys()
     if several and n_valid >= LEAST_VALID and (tries := _candidates(prepared, settings, tuned)):
         return tries
-    return Plan({TUNED: config}, _tuning_words(config, seconds))
+    return Plan({TUNED: config}, _tuning_words(config))
 
 
 def _why_new(given: Config, settings: Settings) -> str | None:
@@ -142,21 +146,31 @@ def _candidates(
         }
     return Plan(found, (
         "trains three models and keeps the one with the best validation score: the pre-trained "
-        "model, fine-tuned; the same with a relation table; and a new model. About "
-        f"{in_words(total)} at most (--set init=pretrained or init=none trains only one)"
+        "model, fine-tuned; the same with a relation table; and a new model (--set init=pretrained "
+        "or init=none trains only one)"
     ))  # fmt: skip
 
 
-def _fine_tuning(prepared: PreparedGraph, settings: Settings) -> tuple[Config, float] | str:
-    """Returns settings to fine-tune the pre-trained model, and the seconds that it takes at most.
+def _fine_tuning(
+    prepared: PreparedGraph, settings: Settings, start: Config | None = None
+) -> tuple[Config, float] | str:
+    """Returns settings to fine-tune a model, and an estimate of the seconds that it takes at most.
+
+    `start` has the model's settings; by default, it is the pre-trained model.
 
     Epochs are short, so that training ends soon after validation stops improving. If it doesn't fit
     in memory, or a few short epochs take too long, returns why not, unless it is asked for.
     """
-    kg, n, model = prepared.kg, len(prepared.kg.train), load_model().config
-    keys = "relation_vectors", "bridge", "bridge_dim", "bridge_hops", "relation_layers"
+    kg, n = prepared.kg, len(prepared.kg.train)
+    model = load_model().config if start is None else start
+    keys = (
+        "relation_vectors", "bridge", "bridge_dim", "bridge_hops", "relation_layers",
+        "entity_updates",
+    )  # fmt: skip
+    able = "multi" if 1 < kg.n_relations <= MANY else "link"
     recipe = {key: getattr(model, key) for key in keys} | {
-        "init": "pretrained", "task": "multi" if 1 < kg.n_relations <= MANY else "link",
+        "init": "pretrained" if start is None else "model",
+        "task": able if start is None or able == "link" else model.task,
         "batch_size": min(64, _power(n / 32)), "learning_rate": 5e-4,
         "max_epochs": max(MOST_TUNED, configure(settings=settings).validate_every), "patience": 4,
         "schedule": "cosine",
@@ -165,7 +179,7 @@ def _fine_tuning(prepared: PreparedGraph, settings: Settings) -> tuple[Config, f
         recipe["hold_out_pairs"] = True
     config = _fitting(prepared, recipe, settings)
     if config is None:
-        if "init" in settings:
+        if "init" in settings or start is not None:
             check_memory(configure(settings={**recipe, **settings}), prepared)  # raises an error
         return "needs more memory than this machine has"
     budget = 60 * config.minutes or BUDGET
@@ -176,7 +190,9 @@ def _fine_tuning(prepared: PreparedGraph, settings: Settings) -> tuple[Config, f
     triples = min(max(int(most / per_triple), LEAST_STEPS * config.batch_size), n)
     valid = min(max(int(3 * most / per_triple), LEAST_VALID), MOST_VALID)
     epoch = per_triple * (triples + min(valid, len(kg.valid)) / 3)
-    if epoch * FEW_EPOCHS > budget and not {"init", "minutes"} & settings.keys():
+    steps = LEAST_STEPS * config.batch_size * per_triple
+    too_long = steps > budget if config.minutes else epoch * FEW_EPOCHS > budget
+    if too_long and "init" not in settings and start is None:
         return "would take too long"
     fewest = max(1 if "minutes" in settings else FEW_EPOCHS, config.validate_every)
     chosen = {
@@ -191,21 +207,38 @@ def _fine_tuning(prepared: PreparedGraph, settings: Settings) -> tuple[Config, f
     return config, min(seconds, 60 * config.minutes or seconds)
 
 
-def _tuning_words(config: Config, seconds: float) -> str:
+def plan_from(kg: KnowledgeGraph | PreparedGraph, start: Artifact, settings: Settings) -> Plan:
+    """Returns what to train on a graph, starting from a model; keeps given settings."""
+    prepared, settings = prepare(kg), current_names(settings)
+    if settings.get("init", "model") != "model":
+        raise ConfigError(f"init={settings['init']} and a model to start from exclude each other.")
+    if start.config.relation_vectors != "table":
+        tuned = _fine_tuning(prepared, settings, start.config)
+        assert not isinstance(tuned, str)
+        return Plan({CONTINUED: tuned[0]}, _tuning_words(tuned[0], "the given model"))
+    own = {key: value for key, value in start.config.as_dict().items() if key not in OWN}
+    rate = start.config.learning_rate / 4  # a gentle start: its weights are good
+    recipe = own | {"init": "model", "learning_rate": rate}
+    config = _fitting(prepared, recipe, settings) or configure(settings={**recipe, **settings})
+    epochs = f"up to {config.max_epochs} epoch{'s' * (config.max_epochs > 1)}"
+    return Plan({CONTINUED: config}, f"the given model, trained further, {epochs}")
+
+
+def _tuning_words(config: Config, model: str = "the pre-trained model") -> str:
     part = f" of {config.epoch_triples:,} triples" if config.epoch_triples else ""
     table = " with a relation table" if config.relation_vectors == "both" else ""
     tasks = {"multi": "links and relations", "link": "links", "relation": "relations"}
     epochs = f"{config.max_epochs} epoch{'s' * (config.max_epochs > 1)}{part}"
     return (
-        f"the pre-trained model, fine-tuned{table} for {tasks[config.task]}, up to {epochs}, at "
-        f"most about {in_words(seconds)} (--set init=none trains a new model)"
+        f"{model}, fine-tuned{table} for {tasks[config.task]}, up to {epochs} (--set init=none "
+        "trains a new model)"
     )
 
 
 def _new_model(prepared: PreparedGraph, settings: Settings) -> tuple[Config, str, float]:
     """Returns settings for a new model, a description, and an estimate of the seconds it takes."""
     kg, given = prepared.kg, configure(settings=settings)
-    why = ""
+    budget, why = 60 * given.minutes or BUDGET, ""
     if settings.get("bridge") != "none":
         reached = reached_entities(prepared)
         for recipe in _bridges(kg, given, reached):
@@ -213,17 +246,19 @@ def _new_model(prepared: PreparedGraph, settings: Settings) -> tuple[Config, str
             if config is None:
                 why = "; bridges need more memory than this machine has"
                 continue
-            if _too_long(kg, config, settings, BUDGET):
+            if _too_long(kg, config, settings, budget):
                 continue
-            share, seconds = _share(kg, config, settings, reached)
+            share, seconds = _share(kg, config, settings, reached, budget)
             if share:
                 config = configure(config, {"bridge_dropout": round(1 - share, 2)})
-                return config, _words(config, share, seconds), seconds
-            why = f"; bridges would take {in_words(seconds)} here (--set bridge=paths)"
+                return config, _words(config, share), seconds
+            why = f"; bridges would take about {in_words(seconds)} here (--set bridge=paths)"
     if settings.get("bridge") != "paths":
         for recipe in _vectors(kg, given):
             config = _fitting(prepared, recipe, settings)
-            if config is not None and not _too_long(kg, config, settings, VECTORS):
+            if config is not None and not _too_long(
+                kg, config, settings, 60 * given.minutes or VECTORS
+            ):
                 return config, f"vectors{why}", VECTORS
     return given, "the plain defaults, as nothing else fits in memory or time", VECTORS
 
@@ -279,15 +314,15 @@ def _fitting(prepared: PreparedGraph, recipe: Settings, settings: Settings) -> C
 
 
 def _share(
-    kg: KnowledgeGraph, config: Config, settings: Settings, reached: Reached
+    kg: KnowledgeGraph, config: Config, settings: Settings, reached: Reached, budget: float
 ) -> tuple[float, float]:
     """Returns the share of queries that use bridges (0: none), and the seconds they take."""
     share = 1 - config.bridge_dropout
     whole, valid = (bridge_seconds(kg, config, reached, share) for share in (1.0, 0.0))
     seconds = valid + share * (whole - valid)
-    if seconds > BUDGET and "bridge" not in settings and "bridge_dropout" not in settings:
-        fits = (BUDGET - valid) / (whole - valid)
-        return (fits, BUDGET) if fits >= LEAST else (0.0, seconds)
+    if seconds > budget and "bridge" not in settings and "bridge_dropout" not in settings:
+        fits = (budget - valid) / (whole - valid)
+        return (fits, budget) if fits >= LEAST else (0.0, seconds)
     return share, seconds
 
 
@@ -300,11 +335,10 @@ def _too_long(kg: KnowledgeGraph, config: Config, settings: Settings, budget: fl
     return seconds_of(config, path=steps_of(kg, config) * paths) > budget
 
 
-def _words(config: Config, share: float, seconds: float) -> str:
-    """Describes the settings, and how long bridges take if it is over a minute."""
+def _words(config: Config, share: float) -> str:
+    """Describes the settings."""
     subset = "" if share >= 0.5 else f" for {share:.0%} of the queries"
-    saving = f" saves about {in_words(seconds)}" if seconds > 60 else " is faster"
-    return f"vectors and bridges of {config.bridge_hops} hops{subset} (--set bridge=none{saving})"
+    return f"vectors and bridges of {config.bridge_hops} hops{subset}"
 
 
 def _power(x: float) -> int:

@@ -41,23 +41,6 @@ class GraphLearner(Learner):
         super().__init__(config, prepared)
         self.model, self.stepper = model, Stepper(model)
         self._captures = False
-        self.start_score: float | None = None  # of validation, before training
-
-    def on_train_start(self) -> None:
-        """Validates the pre-trained model as it is, for comparison."""
-        if self.config.init == "pretrained" and self.start_score is None and len(self.valid_M3):
-            self.model.eval()
-            found = self.validate()
-            self.start_score = sum(metrics["mrr"] for metrics in found.values()) / len(found)
-            self.model.train()
-
-    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        super().on_save_checkpoint(checkpoint)
-        checkpoint["start_score"] = self.start_score
-
-    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        super().on_load_checkpoint(checkpoint)
-        self.start_score = checkpoint["start_score"]
 
     def setup(self, stage: str) -> None:
         super().setup(stage)

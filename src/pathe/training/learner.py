@@ -15,6 +15,7 @@ from torch import Tensor
 from pathe.core.config import Config
 from pathe.core.errors import TrainingError
 from pathe.core.randomness import keyed
+from pathe.evaluation.ranking import sampled
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.builder import STEP
 from pathe.training.batches import Batches, n_steps
@@ -40,14 +41,6 @@ def validation_title(config: Config) -> str:
             return f"mean of validation MRR of links{among} and of relations"
 
 
-def sampled(triples_M3: Tensor, at_most: int) -> Tensor:
-    """Returns a fixed sample of triples, in their order; all of them if `at_most` is 0."""
-    if not at_most:
-        return triples_M3
-    order_M = keyed(0, torch.arange(len(triples_M3), device=triples_M3.device)).argsort()
-    return triples_M3[order_M[:at_most].sort().values]
-
-
 def cosine(step: int, total: int) -> float:
     """Returns the factor of the learning rate: linear warm-up in the first 2 %, cosine decay."""
     warmup = max(total // 50, 1)
@@ -71,6 +64,7 @@ class Learner(pl.LightningModule, ABC):
         self.seeds: tuple[list[int], Tensor] = ([], torch.empty(0))
         self.seconds_before, self.begin = 0.0, time.perf_counter()
         self.loss_sum, self.loss_count = torch.zeros((), dtype=torch.float64), 0
+        self.start_score: float | None = None  # of validation, before training
 
     @abstractmethod
     def loss(self, ids_B: Tensor, seed: Tensor) -> Tensor:
@@ -88,6 +82,14 @@ class Learner(pl.LightningModule, ABC):
         self.finite = torch.ones((), dtype=torch.bool, device=self.device)
         self.loss_sum = self.loss_sum.to(self.device)
 
+    def on_train_start(self) -> None:
+        """Validates a model that isn't new as it is, for comparison."""
+        if self.config.init != "none" and self.start_score is None and len(self.valid_M3):
+            self.model.eval()
+            found = self.validate()
+            self.start_score = sum(metrics["mrr"] for metrics in found.values()) / len(found)
+            self.model.train()
+
     def train_dataloader(self) -> Batches:
         world, rank = self.trainer.world_size, self.trainer.global_rank
         config = self.config
@@ -103,6 +105,7 @@ class Learner(pl.LightningModule, ABC):
         checkpoint["batches"] = self.batches.state_dict()
         checkpoint["seconds"] = self.seconds
         checkpoint["loss"] = (float(self.loss_sum), self.loss_count)
+        checkpoint["start_score"] = self.start_score
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         # Lightning restores a data loader's state only within an epoch, not at its end
@@ -110,6 +113,7 @@ class Learner(pl.LightningModule, ABC):
         self.seconds_before = checkpoint.get("seconds", 0.0)
         total, self.loss_count = checkpoint.get("loss", (0.0, 0))
         self.loss_sum.fill_(total)
+        self.start_score = checkpoint.get("start_score")
 
     @property
     def seconds(self) -> float:

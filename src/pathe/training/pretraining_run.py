@@ -21,13 +21,12 @@ from pathe.core.hardware import commit, device_name, peak_memory
 from pathe.core.settings import change
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.evaluation.calibration import fit_across
-from pathe.evaluation.ranking import evaluate_links, evaluate_relations
+from pathe.evaluation.ranking import evaluate_links, evaluate_relations, sampled
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.artifact import Artifact, load_model, model_digest, save_model
 from pathe.model.pathe import count_parameters
 from pathe.model.scorer import GraphScorer
 from pathe.training.callbacks import StopKey
-from pathe.training.learner import sampled
 from pathe.training.mix import Mix, MixSettings
 from pathe.training.pretraining import Losses, Pretrainer, Pretraining
 from pathe.training.run import METRICS, MODEL, RESULT, UNREADABLE, Say, check_free, remove_leftovers

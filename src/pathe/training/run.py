@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,9 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import yaml
-from lightning.pytorch.callbacks import EarlyStopping, Timer
+from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from torch import Tensor
 
 from pathe.core.config import Config, configure, current_names
 from pathe.core.errors import ConfigError, ModelError
@@ -44,6 +44,8 @@ from pathe.training.callbacks import (
     Keep,
     MetricLines,
     StopKey,
+    TimeLeft,
+    TimeLimit,
     WholeFiles,
     quiet,
     tf32,
@@ -55,16 +57,22 @@ from pathe.training.pretraining import repeatable
 from pathe.training.vector_learner import PathELearner
 
 CHECKPOINTS, MODEL, RESULT, METRICS = "checkpoints", "model", "result.json", "metrics.jsonl"
-SETTINGS, REPORT = "config.yaml", "report.png"
+SETTINGS, REPORT, START = "config.yaml", "report.png", "start"
 LEFTOVERS = (".model-*", ".*.tmp")  # what a killed process leaves in a run's folder
 FEW_STEPS, SMALL_BATCH = 5, 8  # fewer steps per epoch than this, with larger batches: give a hint
+SIZES = (
+    "dim", "heads", "layers", "feedforward", "aggregator", "aggregator_layers", "projector_layers",
+    "neighbour_contexts", "bridge", "bridge_dim", "bridge_hops", "relation_layers",
+    "entity_updates",
+)  # settings that a model to start from fixes  # fmt: skip
 UNREADABLE = (RuntimeError, EOFError, pickle.UnpicklingError, KeyError)  # of damaged checkpoints
+TABLE = "encoder.table"  # the weight that belongs to a set of relations
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Run:
-    """An open run: its folder, settings, and the checkpoint to resume from."""
+    """An open run: its folder, settings, the checkpoint to resume from, a model to start from."""
 
     folder: Path
     config: Config
@@ -73,6 +81,7 @@ class Run:
     ended: int | None  # epochs of a finished run
     say: Say
     shows_progress: bool
+    start: Artifact | None = None
 
 
 @dataclass(frozen=True)
@@ -86,6 +95,11 @@ class Fitted:
     peak_bytes: int
     device: torch.device
 
+    @property
+    def start_score(self) -> float | None:
+        """The validation score before training, of a model that isn't new."""
+        return self.learner.start_score
+
 
 def train(
     kg: KnowledgeGraph | PreparedGraph,
@@ -95,14 +109,19 @@ def train(
     resume: bool = False,
     say: Say = lambda text: None,
     progress_bar: bool = True,
+    start: Artifact | None = None,
 ) -> dict[str, Any]:
-    """Trains with early stopping, exports and evaluates the best model, returns the result."""
+    """Trains with early stopping, exports and evaluates the best model, returns the result.
+
+    With `init=model`, `start` is the model to start from; a resumed run has its copy.
+    """
     given, kg = kg, kg.kg if isinstance(kg, PreparedGraph) else kg
     if config.task != "link" and kg.n_relations < 2:
         raise ConfigError("Relation prediction needs at least two relations; this graph has one.")
     prepared = prepare(given)
     check_memory(config, prepared)
     run = _open(folder, config, kg.fingerprint(), resume, say, progress_bar)
+    run = replace(run, start=_stored_start(run, prepared, start))
     _give_hints(run, prepared)
     fitted = _fit(run, prepared)
     if fitted is None:
@@ -134,6 +153,18 @@ def _open(
         with replacing(folder / SETTINGS) as aside:
             aside.write_text(yaml.safe_dump(about, sort_keys=False), encoding="utf-8")
     return run
+
+
+def _stored_start(run: Run, prepared: PreparedGraph, start: Artifact | None) -> Artifact | None:
+    """Returns the model to start from, as the run's folder keeps it for resuming."""
+    if run.config.init != "model":
+        return None
+    place = run.folder / START
+    if not place.is_dir():
+        build_learner(run.config, prepared, start)  # raises an error if it can't be used
+        assert start is not None
+        save_model(place, start)
+    return load_model(place)
 
 
 def check_resumable(folder: Path, config: Config, fingerprint: str) -> None:
@@ -180,7 +211,7 @@ def _give_hints(run: Run, prepared: PreparedGraph) -> None:
             f"{config.max_epochs} epochs and keeps the last model (--split makes a validation set)"
         )
     steps = n_steps(config, n_triples)
-    if steps < FEW_STEPS and config.batch_size > SMALL_BATCH:
+    if steps < FEW_STEPS and config.batch_size > SMALL_BATCH and not config.epoch_triples:
         run.say(
             f"only {steps} step{'s' * (steps > 1)} per epoch: try a smaller batch, e.g. "
             f"--set batch_size={max(n_triples // 20, 1)}"
@@ -190,24 +221,67 @@ def _give_hints(run: Run, prepared: PreparedGraph) -> None:
         run.say("hold_out_pairs=true should suit this graph better (see pathe analyze)")
 
 
-def build_learner(config: Config, prepared: PreparedGraph) -> Learner:
-    """Builds the learner of a new model, or of the pre-trained one."""
-    if config.init == "pretrained":
-        start = load_model()
-        if config.relation_vectors == "table":
-            raise ConfigError("init=pretrained needs relation_vectors=graph, or both.")
-        for key in ("bridge_dim", "bridge_hops", "relation_layers"):
-            if getattr(config, key) != (its := getattr(start.config, key)):
-                raise ConfigError(
-                    f"init=pretrained needs {key}={its}, as the pre-trained model has it; got "
-                    f"{getattr(config, key)}."
-                )
-        model = build_foundation(config, prepared.n_relations)
-        model.load_state_dict(model.state_dict() | start.model.state_dict())
-        return GraphLearner(model, config, prepared)
+def build_learner(
+    config: Config, prepared: PreparedGraph, start: Artifact | None = None
+) -> Learner:
+    """Builds the learner of a new model, of the pre-trained one, or of a model to start from."""
+    match config.init:
+        case "none":
+            start = None
+        case "pretrained":
+            start = load_model()
+            if config.relation_vectors == "table":
+                raise ConfigError("init=pretrained needs relation_vectors=graph, or both.")
+        case "model":
+            if start is None:
+                raise ConfigError("init=model needs a model to start from: --from MODEL.")
+    if start is not None:
+        return _started(config, prepared, start)
     if config.relation_vectors != "table":
         return GraphLearner(build_foundation(config, prepared.n_relations), config, prepared)
     return PathELearner(build_model(config, prepared.n_relations), config, prepared)
+
+
+def _started(config: Config, prepared: PreparedGraph, start: Artifact) -> Learner:
+    """Builds the learner of a model with the weights of another one."""
+    theirs, from_table = start.config, start.config.relation_vectors == "table"
+    sizes = [key for key in SIZES if from_table or key in ("bridge_dim", "bridge_hops")]
+    sizes += [] if from_table else ["relation_layers", "entity_updates"]
+    if config.relation_vectors == "graph" or from_table:
+        sizes.append("relation_vectors")  # a table of relations can be added, not removed
+    for key in sizes:
+        if getattr(config, key) != (its := getattr(theirs, key)):
+            whose = "the pre-trained model" if config.init == "pretrained" else "the model"
+            raise ConfigError(
+                f"init={config.init} needs {key}={its}, as {whose} has it; got "
+                f"{getattr(config, key)}."
+            )
+    if from_table:
+        if theirs.task not in (config.task, "multi"):
+            raise ConfigError(f"The model was trained for task {theirs.task}, not {config.task}.")
+        if prepared.kg.relations != start.relations:
+            raise ConfigError("The graph needs the relations of the model: align it first.")
+        built = build_model(config, prepared.n_relations)
+        kept = {k: v for k, v in start.model.state_dict().items() if k in built.state_dict()}
+        built.load_state_dict(kept)
+        return PathELearner(built, config, prepared)
+    model = build_foundation(config, prepared.n_relations)
+    weights = start.model.state_dict()
+    if (table := weights.pop(TABLE, None)) is not None:
+        assert start.relations is not None
+        weights[TABLE] = _rows_of(table, list(start.relations), list(prepared.kg.relations))
+    model.load_state_dict(model.state_dict() | weights)
+    return GraphLearner(model, config, prepared)
+
+
+def _rows_of(table_KD: Tensor, theirs: list[str], ours: list[str]) -> Tensor:
+    """Returns a table of relations, both ways, for other relations; new ones have zeros."""
+    rows = {name: i for i, name in enumerate(theirs)}
+    found_2RD = table_KD.new_zeros(2, len(ours), table_KD.shape[1])
+    for i, name in enumerate(ours):
+        if name in rows:
+            found_2RD[:, i] = table_KD.view(2, len(theirs), -1)[:, rows[name]]
+    return found_2RD.flatten(0, 1)
 
 
 def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
@@ -217,7 +291,7 @@ def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
         run.say(f"training is complete after {run.ended} epochs; evaluating again")
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    learner = build_learner(config, prepared)
+    learner = build_learner(config, prepared, run.start)
     stop_key = StopKey(run.folder / CHECKPOINTS / "last.ckpt", config.accumulate_batches)
     device = pick_device(config.accelerator)
     exact = repeatable(device) if isinstance(learner, GraphLearner) else nullcontext()
@@ -235,8 +309,6 @@ def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
         return None
     device = trainer.strategy.root_device
     seconds, peak = learner.seconds, peak_memory(device)
-    if config.minutes and seconds > 60 * config.minutes:
-        run.say(f"the time limit of {config.minutes:.3g} minutes is reached")
     best = run.folder / CHECKPOINTS / "best.ckpt"
     if not best.is_file():  # not validated, or the time was over before
         best = best.with_name("last.ckpt")
@@ -249,12 +321,12 @@ def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
             f"epoch {kept['epoch'] + 1} of {trainer.current_epoch}",
             validation_title(config),
         )
-        before = kept.get("start_score")
+        learner.start_score = before = kept.get("start_score")
         if before is not None and before >= score:
-            learner, score = build_learner(config, learner.prepared), before
-            run.say(
-                f"kept the pre-trained model as it is: no epoch had a better {title}, {before:.3f}"
-            )
+            learner, score = build_learner(config, learner.prepared, run.start), before
+            learner.start_score = before
+            which = "the model" if config.init == "model" else "the pre-trained model"
+            run.say(f"kept {which} as it is: no epoch had a better {title}, {before:.3f}")
         else:
             than = "" if before is None else f" ({before:.3f} before training)"
             run.say(f"kept the model of {epochs}: the best {title}, {score:.3f}{than}")
@@ -266,7 +338,9 @@ def _export(run: Run, fitted: Fitted, prepared: PreparedGraph) -> tuple[Artifact
     model = fitted.learner.model.cpu().eval()
     any_graph = run.config.relation_vectors == "graph"
     artifact = Artifact(model, run.config, None if any_graph else prepared.kg.relations)
-    temperatures, calibration = calibrate(artifact, prepared, device=fitted.device)
+    temperatures, calibration = calibrate(
+        artifact, prepared, device=fitted.device, at_most=run.config.test_triples
+    )
     artifact = replace(artifact, temperatures=temperatures)
     save_model(run.folder / MODEL, artifact, _facts(run, prepared))
     run.say(f"model saved to {run.folder / MODEL}")
@@ -285,7 +359,8 @@ def _judge(run: Run, artifact: Artifact, prepared: PreparedGraph) -> dict[str, A
     begin = time.perf_counter()
     if len(prepared.triples(split, "seen")):
         run.say("evaluating")
-        result = evaluate(artifact, prepared, split=split, device=prepared.device)
+        n = run.config.test_triples
+        result = evaluate(artifact, prepared, split=split, device=prepared.device, at_most=n)
         shown = ("split", "test_set", "protocol", *HEADLINE)
         figures = {k: round(v, 4) if isinstance(v, float) else v
                    for k, v in result.items() if k in shown}  # fmt: skip
@@ -302,7 +377,10 @@ def _judge(run: Run, artifact: Artifact, prepared: PreparedGraph) -> dict[str, A
         unseen = prepare(kg.inference, prepared.device)  # entities unseen in training
         result["inference"] = {}
         for protocol in ("full", "sampled:50"):
-            found = evaluate(artifact, unseen, protocol=protocol, device=prepared.device)
+            found = evaluate(
+                artifact, unseen, protocol=protocol, device=prepared.device,
+                at_most=run.config.test_triples,
+            )  # fmt: skip
             result["inference"][protocol] = {k: found[k] for k in found if k != "per_relation"}
         result["inference_fingerprint"] = kg.inference.fingerprint()
     return result
@@ -322,6 +400,7 @@ def _record(
         "epochs": fitted.epochs,
         "validation": validation_title(run.config),
         "best_valid_score": fitted.best_score,
+        "start_valid_score": fitted.start_score,
         "train_seconds": fitted.seconds,
         "peak_memory_bytes": fitted.peak_bytes,
         "device": device_name(fitted.device),
@@ -426,10 +505,11 @@ def _trainer(run: Run, validates: bool, stop_key: StopKey) -> pl.Trainer:
     config, folder, options = run.config, run.folder, trainer_options(run.config)
     callbacks: list[pl.Callback] = [stop_key, MetricLines(folder / METRICS)]
     shows_bar = run.shows_progress and sys.stderr.isatty()
+    left = TimeLeft(config.minutes)
     if shows_bar:
-        callbacks.append(Bar(10 if options["accelerator"] == "cpu" else 20))
+        callbacks += [left, Bar(10 if options["accelerator"] == "cpu" else 20, left)]
     elif run.shows_progress:
-        callbacks.append(EpochLines(run.say, validation_title(config), config.minutes))
+        callbacks += [left, EpochLines(run.say, validation_title(config), left)]
 
     def keep(name: str, **more: Any) -> Keep:
         return Keep(folder / CHECKPOINTS, name, enable_version_counter=False, **more)
@@ -439,7 +519,7 @@ def _trainer(run: Run, validates: bool, stop_key: StopKey) -> pl.Trainer:
         callbacks.append(keep("best", monitor=MONITOR, mode="max"))
     callbacks.append(keep("last", save_on_train_epoch_end=True))
     if config.minutes:
-        callbacks.append(Timer(timedelta(minutes=config.minutes), interval="epoch", verbose=False))
+        callbacks.append(TimeLimit(config.minutes, run.say))
     loggers: list[Logger] = [CSVLogger(folder, "logs")]
     with suppress(ModuleNotFoundError):  # tensorboard is optional
         loggers.append(TensorBoardLogger(folder, "tensorboard"))

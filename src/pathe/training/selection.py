@@ -15,11 +15,12 @@ from pathe.core.errors import ConfigError, Interrupted
 from pathe.core.files import replacing, write_json
 from pathe.core.hardware import pick_device
 from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.evaluation.ranking import sampled
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.model.artifact import CARD, load_model, save_model
 from pathe.model.builder import build_scorer
 from pathe.training.graph_learner import validate
-from pathe.training.learner import sampled, validation_title
+from pathe.training.learner import validation_title
 from pathe.training.run import (
     METRICS,
     MODEL,
