@@ -669,8 +669,7 @@ class Predictor:
     ) -> Iterator[Answers]:
         names = self.relation_names if part == "relation" else self.entity_names
         for ids_B3, scores_BC, known_BC in self._scores(self.scorer, ids_M3, part):
-            out_BC, n_implausible_B = ranked.left_out(ids_B3, part, known_BC)
-            scores_BC.masked_fill_(out_BC, float("-inf"))
+            n_implausible_B = ranked.leave_out(scores_BC, ids_B3, part, known_BC)
             if filter_known:
                 scores_BC.masked_fill_(known_BC, float("-inf"))
             best = scores_BC.topk(min(k, scores_BC.shape[1]))
