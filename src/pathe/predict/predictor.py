@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pathe.core.errors import ConfigError, DataError, UnknownNameError
-from pathe.core.hardware import pick_device
+from pathe.core.hardware import as_device
 from pathe.core.randomness import name_keys
 from pathe.core.types import (
     PARTS,
@@ -25,6 +25,7 @@ from pathe.core.types import (
     check_k,
     chunks,
     open_part,
+    rows_of,
 )
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.data.schema import RelationMap, Unknown, align
@@ -53,6 +54,7 @@ from pathe.predict.results import (
     Neighbour,
     PathEvidence,
     PatternEvidence,
+    Records,
     Rule,
     ScoredTriple,
 )
@@ -66,6 +68,7 @@ ANSWERS = 1 << 17  # and answers per chunk
 
 
 Source = KnowledgeGraph | str | Path
+Row = Mapping[str, str | None]  # a query or a fact with the keys head, relation and tail
 
 
 class Predictor:
@@ -84,19 +87,18 @@ class Predictor:
         unknown: Unknown = "raise",
         n_paths: int | None = None,
         seed: int | None = None,
-        device: torch.device | str = "cpu",
+        device: torch.device | str = "auto",
     ) -> None:
         model, kg = _model_and_graph(model, kg)
         if n_paths is not None and n_paths < 1:
             raise ConfigError(f"n_paths must be at least 1; got {n_paths}.")
-        device = pick_device(device) if device in ("auto", "gpu") else torch.device(device)
         kg = align(kg, model.relations, relation_map, unknown)
         if not len(kg.train):
             raise DataError(f"{kg.name}: no training triples to encode its entities from.")
         self.artifact, self.relation_map = model, dict(relation_map or {})
         self.entity_names, self.relation_names = GrowingVocabulary(kg.entities), kg.relations
         self.scorer = build_scorer(
-            model.model, model.config, prepare(kg, device), n_paths=n_paths, seed=seed
+            model.model, model.config, prepare(kg, as_device(device)), n_paths=n_paths, seed=seed
         )
         self._types: str | TypesOf | None = None
         self._chosen: Choices | None = None
@@ -144,7 +146,7 @@ class Predictor:
 
     def answer(
         self,
-        queries: Iterable[Query],
+        queries: Iterable[Query | Row],
         k: int = 10,
         *,
         filter_known: bool = True,
@@ -152,7 +154,8 @@ class Predictor:
     ) -> Iterator[Answers]:
         """Yields the k best answers to each of many queries, in their order.
 
-        A query is (head, relation, tail) with None for the part to predict. Answers that the graph
+        A query is (head, relation, tail) with None for the part to predict, or a dict without it.
+        Answers that the graph
         already has are left out unless `filter_known` is False. `among` (names), `type` (see
         `use_types`) and `exclude` (names) choose the entities that are ranked. Without `among` and
         `type`, entities that are unlike all known answers of the relation are left out, too, unless
@@ -161,7 +164,7 @@ class Predictor:
         check_k(k)
         choices = self._choices()
         ranked = choices.ranked(which)
-        for chunk in chunks(queries, max(min(AT_ONCE, ANSWERS // k), 1)):
+        for chunk in chunks(rows_of(queries), max(min(AT_ONCE, ANSWERS // k), 1)):
             open_parts = [open_part(query) for query in chunk]
             found: dict[int, Answers] = {}
             for part in PARTS:
@@ -173,10 +176,11 @@ class Predictor:
                     found |= dict(zip(rows, answers, strict=True))
             yield from (found[i] for i in range(len(chunk)))
 
-    def known_answers(self, query: Query) -> list[str]:
+    def known_answers(self, query: Query | Row) -> list[str]:
         """Returns the answers that the graph already has."""
-        part = open_part(query)
-        ids = self.prepared.known().find(self._ids([query]), part)[1]
+        [row] = rows_of(query)
+        part = open_part(row)
+        ids = self.prepared.known().find(self._ids([row]), part)[1]
         return (self.relation_names if part == "relation" else self.entity_names).names(ids.cpu())
 
     def check_names(self, query: Query) -> None:
@@ -188,17 +192,19 @@ class Predictor:
                 else:
                     self.entity_names.id(name)
 
-    def score(self, triples: Iterable[Fact], asked: Part | None = None) -> list[ScoredTriple]:
+    def score(
+        self, triples: Iterable[Fact | Row], asked: Part | None = None
+    ) -> Records[ScoredTriple]:
         """Returns each triple's score, and the rank and probability of one part of it.
 
         `asked` is that part: by default the tail, or the relation if the model was trained for
         relations only.
         """
-        triples, rows = list(triples), []
+        facts, rows = list(rows_of(triples)), []
         if asked is not None and asked not in PARTS:
             raise ConfigError(f"asked must be head, relation or tail; got {asked!r}.")
         part = self._part(asked)
-        for chunk in chunks(triples, AT_ONCE):
+        for chunk in chunks(facts, AT_ONCE):
             for fact in chunk:
                 check_fact(fact)
             for ids_B3, scores_BC, known_BC in self._scores(self._ids(chunk), part):
@@ -209,7 +215,7 @@ class Predictor:
                 chance_B = self._log_probabilities(scores_BC, part, own_B1)[:, 0].exp()
                 columns = (own_B1[:, 0], chance_B, rank_B, known_BC.gather(1, true_B1)[:, 0])
                 rows += list(zip(*(column.tolist() for column in columns), strict=True))
-        return [ScoredTriple(*fact, *rest) for fact, rest in zip(triples, rows, strict=True)]
+        return Records(ScoredTriple(*fact, *rest) for fact, rest in zip(facts, rows, strict=True))
 
     def use_types(self, types: str | TypesOf) -> None:
         """Sets the types that `type` chooses by: the name of a relation, or types by entity.
@@ -239,7 +245,7 @@ class Predictor:
         ids = self.entity_names.ids([names] if isinstance(names, str) else names)
         return self._vectors(ids.to(self.prepared.device)).float().cpu().numpy()
 
-    def similar(self, name: str, k: int = 10, **which: Unpack[Candidates]) -> list[Neighbour]:
+    def similar(self, name: str, k: int = 10, **which: Unpack[Candidates]) -> Records[Neighbour]:
         """Returns the k entities with the most similar vectors (see `embed`), by cosine.
 
         `among` (names), `type` (see `use_types`) and `exclude` (names) choose from which.
@@ -255,7 +261,7 @@ class Predictor:
             )
         ids, near = nearest(vectors_ED, own_1D, entity, k, allowed_E)
         names = self.entity_names.names(ids)
-        return [Neighbour(i + 1, names[i], value) for i, value in enumerate(near)]
+        return Records(Neighbour(i + 1, names[i], value) for i, value in enumerate(near))
 
     # missing triples
 
@@ -265,8 +271,8 @@ class Predictor:
         *,
         relations: str | Iterable[str] | None = None,
         progress: Progress | None = None,
-    ) -> Iterator[MissingTriple]:
-        """Yields the k most plausible triples that the graph lacks, best first.
+    ) -> Records[MissingTriple]:
+        """Returns the k most plausible triples that the graph lacks, best first.
 
         Candidates are all heads of a relation with all its tails, for the relations given (default:
         all), scored in chunks.
@@ -285,8 +291,10 @@ class Predictor:
         heads, tails = (self.entity_names.names(best.triples_K3[:, i].cpu()) for i in (0, 2))
         names = zip(heads, self.relation_names.names(best.triples_K3[:, 1]), tails, strict=True)
         rows = zip(names, best.scores_K.tolist(), best.plausible_K.tolist(), strict=True)
-        for i, (triple, score, plausible) in enumerate(rows):
-            yield MissingTriple(i + 1, *triple, score, plausible)
+        return Records(
+            MissingTriple(i + 1, *triple, score, plausible)
+            for i, (triple, score, plausible) in enumerate(rows)
+        )
 
     # evidence
 
@@ -363,18 +371,18 @@ class Predictor:
 
     # changed facts
 
-    def add(self, facts: Iterable[Fact]) -> int:
+    def add(self, facts: Iterable[Fact | Row]) -> int:
         """Adds facts to the graph, also about new entities; returns how many were new.
 
         Entities in these facts, and in later queries, are encoded again. Other vectors stay as they
         are, although their paths may now include the new facts, until `refresh`. With mined paths,
         all paths are mined again.
         """
-        facts = list(facts)
-        for fact in facts:
+        new = list(rows_of(facts))
+        for fact in new:
             check_fact(fact)
-        relations = self._relation_ids([fact[1] for fact in facts])  # may raise: before any change
-        heads, tails = (torch.tensor([self.entity_names.add(f[i]) for f in facts]) for i in (0, 2))
+        relations = self._relation_ids([fact[1] for fact in new])  # may raise: before any change
+        heads, tails = (torch.tensor([self.entity_names.add(f[i]) for f in new]) for i in (0, 2))
         larger, new_N3 = self.prepared.add(
             torch.stack([heads, relations, tails], 1), len(self.entity_names)
         )
@@ -383,17 +391,17 @@ class Predictor:
             self._replace_graph(larger, changed_U)
         return len(new_N3)
 
-    def remove(self, facts: Iterable[Fact]) -> int:
+    def remove(self, facts: Iterable[Fact | Row]) -> int:
         """Removes facts from the graph; returns how many. They must all be known.
 
         Their entities stay, even those without other facts, and are encoded again; see `add`.
         """
-        facts = list(facts)
-        for fact in facts:
+        old = list(rows_of(facts))
+        for fact in old:
             check_fact(fact)
-        if not facts:
+        if not old:
             return 0
-        ids_N3 = self._ids(facts).unique(dim=0)
+        ids_N3 = self._ids(old).unique(dim=0)
         for known, ids in zip(self.prepared.known().contains(ids_N3).tolist(), ids_N3, strict=True):
             if not known:
                 [(head, relation, tail)] = self._named([tuple(ids.tolist())])
