@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from pathe.core.errors import ConfigError, DataError, UnknownNameError
-from pathe.core.hardware import pick_device
+from pathe.core.hardware import as_device
 from pathe.core.randomness import keyed, name_keys
 from pathe.core.types import (
     PARTS,
@@ -26,6 +26,7 @@ from pathe.core.types import (
     check_k,
     chunks,
     open_part,
+    rows_of,
 )
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.data.schema import RelationMap, Unknown, align
@@ -57,6 +58,7 @@ from pathe.predict.results import (
     Neighbour,
     PathEvidence,
     PatternEvidence,
+    Records,
     Rule,
     ScoredTriple,
     SuspiciousFact,
@@ -71,6 +73,7 @@ ANSWERS = 1 << 17  # and answers per chunk
 
 
 Source = KnowledgeGraph | str | Path
+Row = Mapping[str, str | None]  # a query or a fact with the keys head, relation and tail
 
 
 class Predictor:
@@ -89,19 +92,18 @@ class Predictor:
         unknown: Unknown = "raise",
         n_paths: int | None = None,
         seed: int | None = None,
-        device: torch.device | str = "cpu",
+        device: torch.device | str = "auto",
     ) -> None:
         model, kg = _model_and_graph(model, kg)
         if n_paths is not None and n_paths < 1:
             raise ConfigError(f"n_paths must be at least 1; got {n_paths}.")
-        device = pick_device(device) if device in ("auto", "gpu") else torch.device(device)
         kg = align(kg, model.relations, relation_map, unknown)
         if not len(kg.train):
             raise DataError(f"{kg.name}: no training triples to encode its entities from.")
         self.artifact, self.relation_map = model, dict(relation_map or {})
         self.entity_names, self.relation_names = GrowingVocabulary(kg.entities), kg.relations
         self.scorer = build_scorer(
-            model.model, model.config, prepare(kg, device), n_paths=n_paths, seed=seed
+            model.model, model.config, prepare(kg, as_device(device)), n_paths=n_paths, seed=seed
         )
         self._types: str | TypesOf | None = None
         self._chosen: Choices | None = None
@@ -151,7 +153,7 @@ class Predictor:
 
     def answer(
         self,
-        queries: Iterable[Query],
+        queries: Iterable[Query | Row],
         k: int = 10,
         *,
         filter_known: bool = True,
@@ -159,7 +161,8 @@ class Predictor:
     ) -> Iterator[Answers]:
         """Yields the k best answers to each of many queries, in their order.
 
-        A query is (head, relation, tail) with None for the part to predict. Answers that the graph
+        A query is (head, relation, tail) with None for the part to predict, or a dict without it.
+        Answers that the graph
         already has are left out unless `filter_known` is False. `among` (names), `type` (see
         `use_types`) and `exclude` (names) choose the entities that are ranked. Without `among` and
         `type`, entities that are unlike all known answers of the relation are left out, too, unless
@@ -168,7 +171,7 @@ class Predictor:
         check_k(k)
         choices = self._choices()
         ranked = choices.ranked(which)
-        for chunk in chunks(queries, max(min(AT_ONCE, ANSWERS // k), 1)):
+        for chunk in chunks(rows_of(queries), max(min(AT_ONCE, ANSWERS // k), 1)):
             open_parts = [open_part(query) for query in chunk]
             found: dict[int, Answers] = {}
             for part in PARTS:
@@ -180,10 +183,11 @@ class Predictor:
                     found |= dict(zip(rows, answers, strict=True))
             yield from (found[i] for i in range(len(chunk)))
 
-    def known_answers(self, query: Query) -> list[str]:
+    def known_answers(self, query: Query | Row) -> list[str]:
         """Returns the answers that the graph already has."""
-        part = open_part(query)
-        ids = self.prepared.known().find(self._ids([query]), part)[1]
+        [row] = rows_of(query)
+        part = open_part(row)
+        ids = self.prepared.known().find(self._ids([row]), part)[1]
         return (self.relation_names if part == "relation" else self.entity_names).names(ids.cpu())
 
     def check_names(self, query: Query) -> None:
@@ -195,17 +199,19 @@ class Predictor:
                 else:
                     self.entity_names.id(name)
 
-    def score(self, triples: Iterable[Fact], asked: Part | None = None) -> list[ScoredTriple]:
+    def score(
+        self, triples: Iterable[Fact | Row], asked: Part | None = None
+    ) -> Records[ScoredTriple]:
         """Returns each triple's score, and the rank and probability of one part of it.
 
         `asked` is that part: by default the tail, or the relation if the model was trained for
         relations only. Triples of the graph are scored without their own edges.
         """
-        triples = list(triples)
+        facts = list(rows_of(triples))
         if asked is not None and asked not in PARTS:
             raise ConfigError(f"asked must be head, relation or tail; got {asked!r}.")
         part, rows = self._part(asked), list[tuple[Any, ...]]()
-        for chunk in chunks(triples, AT_ONCE):
+        for chunk in chunks(facts, AT_ONCE):
             for fact in chunk:
                 check_fact(fact)
             ids_M3 = self._ids(chunk)
@@ -214,7 +220,7 @@ class Predictor:
                 figures = self._scored(scorer, ids_M3[rows_G], part)
                 found |= dict(zip(rows_G.tolist(), figures, strict=True))
             rows += [found[row] for row in range(len(chunk))]
-        return [ScoredTriple(*fact, *rest) for fact, rest in zip(triples, rows, strict=True)]
+        return Records(ScoredTriple(*fact, *rest) for fact, rest in zip(facts, rows, strict=True))
 
     def _scored(
         self, scorer: Scorer, ids_M3: Tensor, part: Part
@@ -257,7 +263,7 @@ class Predictor:
         ids = self.entity_names.ids([names] if isinstance(names, str) else names)
         return self._vectors(ids.to(self.prepared.device)).float().cpu().numpy()
 
-    def similar(self, name: str, k: int = 10, **which: Unpack[Candidates]) -> list[Neighbour]:
+    def similar(self, name: str, k: int = 10, **which: Unpack[Candidates]) -> Records[Neighbour]:
         """Returns the k entities with the most similar vectors (see `embed`), by cosine.
 
         `among` (names), `type` (see `use_types`) and `exclude` (names) choose from which.
@@ -273,7 +279,7 @@ class Predictor:
             )
         ids, near = nearest(vectors_ED, own_1D, entity, k, allowed_E)
         names = self.entity_names.names(ids)
-        return [Neighbour(i + 1, names[i], value) for i, value in enumerate(near)]
+        return Records(Neighbour(i + 1, names[i], value) for i, value in enumerate(near))
 
     # facts
 
@@ -288,7 +294,7 @@ class Predictor:
         queries: int | None = None,
         reasons: bool = False,
         progress: Progress | None = None,
-    ) -> list[MissingTriple]:
+    ) -> Records[MissingTriple]:
         """Returns the k most probable triples that the graph lacks.
 
         The most promising `queries` are asked (default: 10,000, or 200,000 for models without
@@ -304,10 +310,10 @@ class Predictor:
         n = int((found.probability_K[:k] >= min_probability).sum())
         facts = self._named(found.triples_K3[:n].tolist())
         rows = zip(facts, found.scores_K.tolist(), found.probability_K.tolist(), strict=False)
-        return [
+        return Records(
             MissingTriple(i, *fact, score, chance, self._reason(fact) if reasons else "")
             for i, (fact, score, chance) in enumerate(rows, 1)
-        ]
+        )
 
     def classify(
         self,
@@ -315,7 +321,7 @@ class Predictor:
         *,
         negatives: Iterable[Fact] | None = None,
         progress: Progress | None = None,
-    ) -> list[ClassifiedTriple]:
+    ) -> Records[ClassifiedTriple]:
         """Returns for each triple the probability that it is true, and whether it counts as true.
 
         Triples of the graph are judged without their own edges. What separates true from false is
@@ -324,19 +330,19 @@ class Predictor:
         known to be false, and used instead of the latter.
         """
         check_task(self.artifact.config.task, "link")
-        triples = list(triples)
-        for fact in triples:
+        facts = list(rows_of(triples))
+        for fact in facts:
             check_fact(fact)
-        if not triples:
-            return []
-        found = self._judge(negatives, progress)(self._ids(triples), progress)
+        if not facts:
+            return Records()
+        found = self._judge(negatives, progress)(self._ids(facts), progress)
         columns: list[Tensor] = [
             found.probability_B >= found.threshold_B, found.probability_B, found.threshold_B,
         ]  # fmt: skip
         for ranks in (found.ranks["tail"], found.ranks["head"]):
             columns += [ranks.ranks_B.floor().long(), ranks.log_chances_B.exp()]
         rows = zip(*(column.tolist() for column in (*columns, found.known_B)), strict=True)
-        return [ClassifiedTriple(*fact, *row) for fact, row in zip(triples, rows, strict=True)]
+        return Records(ClassifiedTriple(*fact, *row) for fact, row in zip(facts, rows, strict=True))
 
     def check(
         self,
@@ -347,7 +353,7 @@ class Predictor:
         type: str | None = None,
         sample: int | None = None,
         progress: Progress | None = None,
-    ) -> list[SuspiciousFact]:
+    ) -> Records[SuspiciousFact]:
         """Returns the k facts of the graph that the rest of the graph speaks against most.
 
         Each fact is judged without its own edge. `relations`, `entities` and `type` limit which
@@ -362,22 +368,23 @@ class Predictor:
         rows = wanted_M.nonzero().squeeze(1)
         rows = rows[keyed(self.scorer.seed, rows).argsort()[:sample]]
         if not len(rows):
-            return []
+            return Records()
         judged = self._judge()(facts_M3[rows], progress)
         order = judged.probability_B.argsort(stable=True)[:k]
         expected = expected_tails(self.scorer, self.artifact.config, judged.triples_B3[order])
         columns = (
-            judged.probability_B[order],
-            judged.ranks["tail"].ranks_B[order].floor().long(),
-            judged.ranks["head"].ranks_B[order].floor().long(),
+            self._named(judged.triples_B3[order].tolist()),
+            judged.probability_B[order].tolist(),
+            judged.ranks["tail"].ranks_B[order].long().tolist(),
+            judged.ranks["head"].ranks_B[order].long().tolist(),
+            map(self.entity_names.names, expected),
         )
-        names = self._named(judged.triples_B3[order].tolist())
-        return [
-            SuspiciousFact(i, *fact, *row, self.entity_names.names(instead))
-            for i, (fact, instead, *row) in enumerate(
-                zip(names, expected, *(c.tolist() for c in columns), strict=True), 1
+        return Records(
+            SuspiciousFact(i, *fact, chance, tail_rank, head_rank, instead)
+            for i, (fact, chance, tail_rank, head_rank, instead) in enumerate(
+                zip(*columns, strict=True), 1
             )
-        ]
+        )
 
     # evidence
 
@@ -454,18 +461,18 @@ class Predictor:
 
     # changed facts
 
-    def add(self, facts: Iterable[Fact]) -> int:
+    def add(self, facts: Iterable[Fact | Row]) -> int:
         """Adds facts to the graph, also about new entities; returns how many were new.
 
         Entities in these facts, and in later queries, are encoded again. Other vectors stay as they
         are, although their paths may now include the new facts, until `refresh`. With mined paths,
         all paths are mined again.
         """
-        facts = list(facts)
-        for fact in facts:
+        new = list(rows_of(facts))
+        for fact in new:
             check_fact(fact)
-        relations = self._relation_ids([fact[1] for fact in facts])  # may raise: before any change
-        heads, tails = (torch.tensor([self.entity_names.add(f[i]) for f in facts]) for i in (0, 2))
+        relations = self._relation_ids([fact[1] for fact in new])  # may raise: before any change
+        heads, tails = (torch.tensor([self.entity_names.add(f[i]) for f in new]) for i in (0, 2))
         larger, new_N3 = self.prepared.add(
             torch.stack([heads, relations, tails], 1), len(self.entity_names)
         )
@@ -474,17 +481,17 @@ class Predictor:
             self._replace_graph(larger, changed_U)
         return len(new_N3)
 
-    def remove(self, facts: Iterable[Fact]) -> int:
+    def remove(self, facts: Iterable[Fact | Row]) -> int:
         """Removes facts from the graph; returns how many. They must all be known.
 
         Their entities stay, even those without other facts, and are encoded again; see `add`.
         """
-        facts = list(facts)
-        for fact in facts:
+        old = list(rows_of(facts))
+        for fact in old:
             check_fact(fact)
-        if not facts:
+        if not old:
             return 0
-        ids_N3 = self._ids(facts).unique(dim=0)
+        ids_N3 = self._ids(old).unique(dim=0)
         for known, ids in zip(self.prepared.known().contains(ids_N3).tolist(), ids_N3, strict=True):
             if not known:
                 [(head, relation, tail)] = self._named([tuple(ids.tolist())])

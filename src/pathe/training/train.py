@@ -10,11 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pathe.core import html
 from pathe.core.config import Config, configure, current_names
 from pathe.core.errors import ConfigError, DataError
 from pathe.core.hardware import pick_device
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.data.schema import align, with_train_relations
+from pathe.evaluation.metrics import METRICS
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.model.artifact import Artifact, load_model
 from pathe.training import run as runs
@@ -53,6 +55,20 @@ class TrainedRun(Mapping[str, Any]):
         score = f", {found['split']} MRR {found['mrr']:.3f}" if "mrr" in found else ""
         seconds = f", {found['train_seconds']:.0f} s" if "train_seconds" in found else ""
         return f"TrainedRun({str(self.folder)!r}{score}{seconds})"
+
+    def _repr_html_(self) -> str:
+        found, rows = self.result, []
+        sides = {"all": found, "heads": found.get("head"), "tails": found.get("tail"),
+                 "relations": found.get("relation")}  # fmt: skip
+        for name, own in sides.items():
+            if own and "mrr" in own:
+                rows.append((name, *(own[metric.key] for metric in METRICS)))
+        what = [f"{found[key]:,} {words}" for key, words in
+                (("parameters", "parameters"), ("epochs", "epochs")) if key in found]  # fmt: skip
+        what += [f"{found['train_seconds']:.0f} s"] if "train_seconds" in found else []
+        about = f"({', '.join(what)})" if what else ""
+        columns = (f"{found.get('split', '')} triples", *(metric.title for metric in METRICS))
+        return html.title(str(self.folder), about) + html.table(columns, rows)
 
 
 @dataclass(frozen=True)
