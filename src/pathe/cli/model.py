@@ -58,7 +58,7 @@ class TrainOptions:
     seed: int | None = option(
         None, "Seed of weights, batches and paths. Default: 0.", show_default=False
     )
-    device: str | None = option(
+    device: Literal["auto", "cpu", "gpu"] | None = option(
         None,
         "[cyan]auto[/] (a GPU if there is one), [cyan]cpu[/] or [cyan]gpu[/]. Default: auto.",
         show_default=False,

@@ -229,9 +229,8 @@ def _tuning_words(config: Config, model: str = "the pre-trained model") -> str:
     table = " with a relation table" if config.relation_vectors == "both" else ""
     tasks = {"multi": "links and relations", "link": "links", "relation": "relations"}
     epochs = f"{config.max_epochs} epoch{'s' * (config.max_epochs > 1)}{part}"
-    return (
-        f"{model}, fine-tuned{table} for {tasks[config.task]}, up to {epochs} (--set init=none "
-        "trains a new model)"
+    return f"{model}, fine-tuned{table} for {tasks[config.task]}, up to {epochs}" + (
+        " (--set init=none trains a new model)" if config.init == "pretrained" else ""
     )
 
 

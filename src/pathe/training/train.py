@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pathe.core.config import Config, configure, current_names
-from pathe.core.errors import ConfigError, DataError
+from pathe.core.errors import ConfigError, DataError, nearest
 from pathe.core.hardware import pick_device
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.data.schema import align, with_train_relations
@@ -94,6 +94,12 @@ def train(
     job, words = _choose(
         prepared, config, Path(out) if out else None, settings, model, quick, resume
     )
+    if model is not None:
+        say(
+            "goes on from the given model"
+            if start is model
+            else f"goes on from the model in {start}"
+        )
     if words:
         say(f"settings for this graph: {words}")
     task = next(iter(job.candidates.values())).task
@@ -143,8 +149,8 @@ def _read(data: Data, model: Artifact | None, drops: bool, say: runs.Say) -> Any
             f"{kg.name}: the model to start from has a table of its {len(model.relations):,} "
             f"relations and lacks {unknown[0]!r}"
             + (f" and {len(unknown) - 1} more" if len(unknown) > 1 else "")
-            + ". Leave the triples of such relations out, or train without --from: the pre-trained "
-            "model works with any relation."
+            + f".{nearest(unknown[0], model.relations)} Leave such triples out, or train without "
+            "--from: the pre-trained model works with any relation."
         )
     return data if kg.relations == model.relations else align(kg, model.relations)
 
