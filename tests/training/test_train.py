@@ -136,7 +136,7 @@ def test_training_stops_within_an_epoch_and_validates(tmp_path, monkeypatch, con
 def test_a_quick_look_is_told_and_short(tmp_path):
     said = []
     run = train(toy(), out=tmp_path, quick=True, say=said.append, **CPU)
-    assert said[0].startswith("settings for this graph: a quick look, about a minute of work: ")
+    assert said[0].startswith("settings for this graph: a quick look, half a minute of training: ")
     assert run["config"]["minutes"] == 0.5
     assert run["config"]["init"] == "pretrained"
     assert run["train_seconds"] < 60

@@ -83,7 +83,7 @@ def train(
 
     Without a `config`, chooses settings, and tries several models on small graphs, as `pathe train`
     does. `minutes`, `seed`, `task` and all other settings of `Config` can be given by name. `quick`
-    stands for about a minute of work. `start` is a model or run to start from instead of the
+    stands for half a minute of training. `start` is a model or run to start from instead of the
     pre-trained model. `out` is the run's folder, by default a new one in `runs`.
     """
     out = settings.pop("folder", out)  # its name in earlier versions
@@ -183,7 +183,7 @@ def _choose(
         found = plan(prepared, settings, several=not quick)
     words = found.description
     if quick:
-        words = f"a quick look, about a minute of work: {words}"
+        words = f"a quick look, half a minute of training: {words}"
     return _Job(found.candidates, model, frozenset(settings), quick), words
 
 
