@@ -122,8 +122,10 @@ def _answer_one(source: ModelOnData, options: PredictOptions) -> None:
     if plot and reasons:
         from pathe.reports.evidence_plot import plot_evidence
 
-        plot_evidence(reasons[0], plot)
+        lacking = plot_evidence(reasons[0], plot)
         tell(f"drawn to {plot}")
+        if lacking:
+            tell(f"no installed font has {lacking}: install one, or draw to .svg")
     reasons = reasons if options.reasons else []
     rows: list[dict[str, Any]] = [dict(vars(row)) for row in found or scored]
     for row, reason in zip(rows, reasons, strict=False):
