@@ -37,8 +37,8 @@ test-fast: setup  ## run all tests but the slow ones
 	$(BIN)/python -m pytest -m "not slow"
 
 check: setup  ## run what CI runs: formatting, lint, types, all tests
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 

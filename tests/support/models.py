@@ -38,3 +38,7 @@ def any_graph_artifact(**more) -> Artifact:
 def predictor(kg=None, **more) -> Predictor:
     kg = kg or toy()
     return Predictor(artifact_of(kg, **more), kg)
+
+
+def any_graph_predictor(kg=None, **more) -> Predictor:
+    return Predictor(any_graph_artifact(**more), kg or toy())

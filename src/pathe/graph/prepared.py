@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from pathe.core.errors import ConfigError
+from pathe.core.types import Side
 from pathe.data.knowledge_graph import SPLITS, KnowledgeGraph
 from pathe.data.triples import unique_triples
 from pathe.graph.adjacency import Graph, build_graph
 from pathe.graph.edges import Edges, both_ways
+from pathe.graph.functionality import Functionality, functionality
 from pathe.graph.growth import extend_graph, holds
 from pathe.graph.held_out import ContextSlots, Pairs, by_pair, context_slots
 from pathe.graph.known import KnownTriples
@@ -25,7 +27,7 @@ class PreparedGraph:
     """Adjacency, edges, contexts and indices of one knowledge graph on one device.
 
     The graph has training triples only. The other parts are built when first used and cached.
-    `add` returns a new, larger one.
+    `add`, `remove` and `without` return a new one.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class PreparedGraph:
         self.kg, self.graph = kg, graph.to(device)
         self._known: dict[tuple[str, ...], KnownTriples] = {}
         self._added_N3 = torch.empty((0, 3), dtype=torch.int32, device=self.device)
+        self._removed_N3 = self._added_N3  # of all splits and of those added
 
     @property
     def n_entities(self) -> int:
@@ -84,13 +87,18 @@ class PreparedGraph:
         """Training triples grouped by the two entities that they connect."""
         return by_pair(self.train_M3, self.n_entities)
 
+    @cached_property
+    def functionality(self) -> dict[Side, Functionality]:
+        """How many answers the queries of each relation have in training, by side."""
+        return functionality(self.train_M3, self.n_relations)
+
     def known(self, *splits: str) -> KnownTriples:
         """Returns the index of the triples of the given splits (default: all)."""
         splits = splits or SPLITS
         if splits not in self._known:
             rows = [getattr(self.kg, split) for split in splits]
-            read_M3 = torch.cat(rows).to(self.device)
-            self._known[splits] = KnownTriples(torch.cat([read_M3, self._added_N3]))
+            known_M3 = torch.cat([torch.cat(rows).to(self.device), self._added_N3])
+            self._known[splits] = KnownTriples(_less(known_M3, self._removed_N3))
         return self._known[splits]
 
     def triples(self, split: str, test_set: TestSet = "all") -> Tensor:
@@ -116,7 +124,7 @@ class PreparedGraph:
         if device.type == self.device.type and device.index in (None, self.device.index):
             return self
         moved = PreparedGraph(self.kg, device, graph=self.graph)
-        moved._added_N3 = self._added_N3.to(device)
+        moved._added_N3, moved._removed_N3 = self._added_N3.to(device), self._removed_N3.to(device)
         return moved
 
     def add(self, triples_N3: Tensor, n_entities: int) -> tuple[PreparedGraph, Tensor]:
@@ -128,7 +136,39 @@ class PreparedGraph:
         )
         larger._known = {splits: known.add(triples_N3) for splits, known in self._known.items()}
         larger._added_N3 = torch.cat([self._added_N3, triples_N3])
+        larger._removed_N3 = _less(self._removed_N3, triples_N3)
         return larger, new_N3
+
+    def remove(self, triples_N3: Tensor) -> PreparedGraph:
+        """Returns the graph without some triples, which are no longer known; entities stay."""
+        triples_N3 = triples_N3.to(self._added_N3)
+        smaller = PreparedGraph(self.kg, self.device, graph=self._graph_without(triples_N3))
+        smaller._added_N3 = _less(self._added_N3, triples_N3)
+        smaller._removed_N3 = torch.cat([self._removed_N3, triples_N3])
+        return smaller
+
+    def without(self, triples_N3: Tensor) -> PreparedGraph:
+        """Returns the graph without the edges of some triples, which are still known."""
+        smaller = PreparedGraph(self.kg, self.device, graph=self._graph_without(triples_N3))
+        smaller._added_N3, smaller._removed_N3 = self._added_N3, self._removed_N3
+        smaller._known = self._known
+        return smaller
+
+    def ids(self, triples_N3: Tensor) -> Tensor:
+        """Returns the ids of those triples that are in the graph, sorted."""
+        rows_M = KnownTriples(triples_N3.long()).contains(self.train_M3)
+        return rows_M.nonzero().squeeze(1)
+
+    def _graph_without(self, triples_N3: Tensor) -> Graph:
+        kept_M3 = _less(self.graph.triples_M3, triples_N3)
+        return build_graph(kept_M3, self.n_entities, self.n_relations)
+
+
+def _less(triples_M3: Tensor, without_N3: Tensor) -> Tensor:
+    """Returns the triples that are not among others, in their order."""
+    if not len(without_N3) or not len(triples_M3):
+        return triples_M3
+    return triples_M3[~KnownTriples(without_N3.long()).contains(triples_M3)]
 
 
 def prepare(

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from pathe.core.config import Config
 from pathe.core.errors import ConfigError
 from pathe.core.randomness import keyed
+from pathe.graph.held_out import HeldOut
 from pathe.graph.paths import N_POSITIONS, mine_paths
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.aggregators import (
@@ -132,14 +133,34 @@ def build_scorer(
     return VectorScorer(model, featurizer, seed)
 
 
-def grow_scorer(scorer: Scorer, config: Config, larger: PreparedGraph, changed_U: Tensor) -> None:
-    """Replaces a scorer's graph by a larger one; some entities have new facts."""
+def replace_graph(
+    scorer: Scorer, config: Config, prepared: PreparedGraph, changed_U: Tensor
+) -> None:
+    """Replaces a scorer's graph; some entities have gained or lost facts, and some may be new."""
     match scorer:
         case GraphScorer():
-            scorer.grow(larger)
+            scorer.take(prepared)
         case VectorScorer():
-            featurizer = build_featurizer(config, larger, scorer.featurizer.n_paths)
-            scorer.vectors.grow(featurizer, changed_U)
+            featurizer = build_featurizer(config, prepared, scorer.featurizer.n_paths)
+            scorer.vectors.take(featurizer, changed_U)
+
+
+def scorer_without(scorer: Scorer, config: Config, triples_N3: Tensor) -> Scorer:
+    """Returns a scorer of the same graph without some triples' edges; they are still known.
+
+    The entities of these triples are encoded again, the vectors of others stay as they are.
+    """
+    match scorer:
+        case GraphScorer():
+            held_out = HeldOut(scorer.prepared.ids(triples_N3))
+            return GraphScorer(scorer.model, scorer.prepared, scorer.seed, held_out)
+        case VectorScorer():
+            smaller = VectorScorer(scorer.model, scorer.featurizer, scorer.seed)
+            smaller.vectors = scorer.vectors.copy()
+            changed_U = triples_N3[:, [0, 2]].unique().long()
+            replace_graph(smaller, config, scorer.prepared.without(triples_N3), changed_U)
+            return smaller
+    raise TypeError(f"an unknown scorer: {type(scorer)}")
 
 
 def paper_count(config: Config, n_relations: int) -> int | None:

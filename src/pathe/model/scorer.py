@@ -92,7 +92,7 @@ class Scorer(ABC):
 
     @abstractmethod
     def refresh(self) -> None:
-        """Forgets what is stale since facts were added."""
+        """Forgets what is stale since the graph has changed."""
 
     def scores(self, ids_B3: Tensor, part: Part) -> Tensor:
         """Returns (B, C) scores of all candidates for a part of triples; ignores its column."""
@@ -309,14 +309,20 @@ class GraphScorer(Scorer):
     n_paths = None
     bridged = True
 
-    def __init__(self, model: FoundationModel, prepared: PreparedGraph, seed: int = 0) -> None:
+    def __init__(
+        self,
+        model: FoundationModel,
+        prepared: PreparedGraph,
+        seed: int = 0,
+        held_out: HeldOut | None = None,
+    ) -> None:
         self.model, self.seed = model, seed
-        self.grow(prepared)
+        self.take(prepared, held_out)
 
-    def grow(self, prepared: PreparedGraph) -> None:
-        """Takes another graph: everything that is computed from it changes."""
-        self._prepared = prepared
-        self.graph = view(prepared.arrivals, prepared.edges.keep())
+    def take(self, prepared: PreparedGraph, held_out: HeldOut | None = None) -> None:
+        """Takes another graph, or a part of it: everything that is computed from it changes."""
+        self._prepared, self._held_out = prepared, held_out
+        self.graph = view(prepared.arrivals, prepared.edges.keep(held_out))
         self.kinds = KindVectors(self.model.encoder, self.graph.meetings, self.graph.contexts)
 
     @property
@@ -332,7 +338,7 @@ class GraphScorer(Scorer):
         self.kinds(torch.arange(n_kinds, device=self.prepared.device))
 
     def refresh(self) -> None:
-        """Does nothing: `grow` leaves nothing stale."""
+        """Does nothing: `take` leaves nothing stale."""
 
     @torch.no_grad()
     def links(
@@ -396,7 +402,9 @@ class GraphScorer(Scorer):
         self, triple_3: Tensor, part: Part, held_out: HeldOut | None = None
     ) -> BridgeScore | None:
         edges = self.prepared.edges
-        return BridgeScore(self.model.bridge, edges, triple_3, part, held_out, self.kinds)
+        return BridgeScore(
+            self.model.bridge, edges, triple_3, part, held_out or self._held_out, self.kinds
+        )
 
     @property
     def _dim(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import torch
 from torch import Tensor
 
@@ -11,10 +13,10 @@ from pathe.model.pathe import PathE
 
 
 class EntityVectors:
-    """Caches z and the head's candidates for a graph that may grow.
+    """Caches z and the head's candidates for a graph that may change.
 
-    Only entities that were needed have a row, which is stale if triples were added since. A query's
-    own entities are always fresh; candidates may be stale until `refresh`.
+    Only entities that were needed have a row, which is stale if the graph has changed since. The
+    entities of a query are always fresh; candidates may be stale until `refresh`.
     """
 
     _z: Tensor  # a row per entity that was needed
@@ -73,8 +75,16 @@ class EntityVectors:
         z = self.all() if entities_U is None else self.rows(entities_U)
         return self.model.aggregator.vectors(z)
 
-    def grow(self, featurizer: Featurizer, changed_U: Tensor) -> None:
-        """Takes a larger graph: rows become stale, but those of changed entities are encoded.
+    def copy(self) -> EntityVectors:
+        """Returns the same cache, to be changed independently."""
+        other = copy(self)
+        other._z, other._row_E = self._z.clone(), self._row_E.clone()
+        other._fresh_U = None if self._fresh_U is None else self._fresh_U.clone()
+        other._candidates = {side: rows.clone() for side, rows in self._candidates.items()}
+        return other
+
+    def take(self, featurizer: Featurizer, changed_U: Tensor) -> None:
+        """Takes a changed graph: rows become stale, but those of changed entities are encoded.
 
         New entities are among those that changed.
         """

@@ -35,7 +35,7 @@ from pathe.graph.held_out import HeldOut
 from pathe.graph.known import KnownTriples
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.model.artifact import Artifact, load_model
-from pathe.model.builder import build_scorer, grow_scorer
+from pathe.model.builder import build_scorer, replace_graph
 from pathe.model.left_out import TripleScore
 from pathe.model.ranks import rank
 from pathe.model.scorer import VectorScorer
@@ -320,7 +320,7 @@ class Predictor:
         ):
             yield from (rule.named(self.relation_names) for rule in found)
 
-    # new facts
+    # changed facts
 
     def add(self, facts: Iterable[Fact]) -> int:
         """Adds facts to the graph, also about new entities; returns how many were new.
@@ -339,12 +339,36 @@ class Predictor:
         )
         if len(new_N3):
             changed_U = new_N3[:, [0, 2]].unique().long()
-            grow_scorer(self.scorer, self.artifact.config, larger, changed_U)
-            self._contexts_ED = None
+            self._replace_graph(larger, changed_U)
         return len(new_N3)
 
+    def remove(self, facts: Iterable[Fact]) -> int:
+        """Removes facts from the graph; returns how many. They must all be known.
+
+        Their entities stay, even those without other facts, and are encoded again; see `add`.
+        """
+        facts = list(facts)
+        for fact in facts:
+            check_fact(fact)
+        if not facts:
+            return 0
+        ids_N3 = self._ids(facts).unique(dim=0)
+        for known, ids in zip(self.prepared.known().contains(ids_N3).tolist(), ids_N3, strict=True):
+            if not known:
+                [(head, relation, tail)] = self._named([tuple(ids.tolist())])
+                raise DataError(
+                    f"({head!r}, {relation!r}, {tail!r}) can't be removed: the graph doesn't have "
+                    "it. Nothing was removed."
+                )
+        self._replace_graph(self.prepared.remove(ids_N3), ids_N3[:, [0, 2]].unique().long())
+        return len(ids_N3)
+
+    def _replace_graph(self, prepared: PreparedGraph, changed_U: Tensor) -> None:
+        replace_graph(self.scorer, self.artifact.config, prepared, changed_U)
+        self._contexts_ED = None
+
     def refresh(self) -> None:
-        """Makes the next query encode all entities again, if facts were added."""
+        """Makes the next query encode all entities again, if facts were added or removed."""
         self.scorer.refresh()
 
     def warm(self, progress: Progress | None = None) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from pathe.core.types import Fact
+from pathe.core.types import Fact, Query
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,41 @@ class Answer:
     score: float
     probability: float
     known: bool = False  # whether the graph already has it
+
+
+class Answers(list[Answer]):
+    """The answers to a query, best first, and what the graph says about the query itself."""
+
+    def __init__(
+        self,
+        answers: Iterable[Answer] = (),
+        query: Query = (None, None, None),
+        *,
+        complete: list[str] | None = None,
+        implausible: bool = False,
+    ) -> None:
+        super().__init__(answers)
+        self.query = query
+        self.complete = complete or []  # the known answers, if there should be no others
+        self.implausible = implausible  # whether no entity of this kind has the relation
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know before trusting an answer, in words."""
+        head, relation, tail = self.query
+        notes = []
+        if self.complete:
+            names = ", ".join(self.complete)
+            what = "tail" if tail is None else "head"
+            notes.append(f"complete: {relation} mostly has one {what}, and {names} is known")
+        if self.implausible:
+            entity, side = (head, "heads") if tail is None else (tail, "tails")
+            notes.append(f"implausible: {entity} is unlike all {side} of {relation} in the graph")
+        return notes
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Returns one dict per answer."""
+        return [dict(vars(answer)) for answer in self]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,58 @@
+"""How many answers a relation's queries have: which relations are functional, learned by counting.
+
+A relation is functional if a head has one tail (`born_in`), and inverse-functional if a tail has
+one head. Both are `functional` here, for the queries of one side: (head, relation, ?) is the side
+`tail`, and (?, relation, tail) is the side `head`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pathe.core.tensors import Tensors
+from pathe.core.types import SIDES, Side
+
+SINGLE = 0.9  # share of queries with exactly one answer from which on a relation is functional;
+QUERIES = 5  # with fewer queries, no relation is
+Overrides = Mapping[tuple[int, Side], bool]  # verdicts by (relation id, side) that aren't learned
+
+
+@dataclass(frozen=True)
+class Functionality(Tensors):
+    """Counts per relation, for the queries of one side that have an answer in the graph."""
+
+    queries_R: Tensor  # int64: number of such queries
+    mean_R: Tensor  # answers per query; 0 without queries
+    single_R: Tensor  # share of queries with exactly one answer; 0 without queries
+    functional_R: Tensor  # bool: the verdict
+
+
+def functionality(
+    triples_M3: Tensor, n_relations: int, overrides: Overrides | None = None
+) -> dict[Side, Functionality]:
+    """Counts the answers per query of each relation, by side; the triples must be unique.
+
+    A relation is functional if at least `SINGLE` of at least `QUERIES` queries have exactly one
+    answer, unless `overrides` says otherwise.
+    """
+    found = {side: _count(triples_M3.long(), n_relations, side) for side in SIDES}
+    for (relation, side), verdict in (overrides or {}).items():
+        found[side].functional_R[relation] = verdict
+    return found
+
+
+def _count(triples_M3: Tensor, n_relations: int, side: Side) -> Functionality:
+    asked_M = triples_M3[:, 0 if side == "tail" else 2]
+    keys_Q, answers_Q = (asked_M * n_relations + triples_M3[:, 1]).unique(return_counts=True)
+    relations_Q = keys_Q % n_relations
+    queries_R = torch.bincount(relations_Q, minlength=n_relations)
+    ones_R = torch.bincount(relations_Q[answers_Q == 1], minlength=n_relations)
+    triples_R = torch.bincount(triples_M3[:, 1], minlength=n_relations)
+    n_R = queries_R.clamp(min=1)
+    single_R = ones_R / n_R
+    functional_R = (single_R >= SINGLE) & (queries_R >= QUERIES)
+    return Functionality(queries_R, triples_R / n_R, single_R, functional_R)
