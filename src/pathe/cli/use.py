@@ -145,8 +145,10 @@ def _answer_one(
     if plot and reasons:
         from pathe.reports.evidence_plot import plot_evidence
 
-        plot_evidence(reasons[0], plot)
+        lacking = plot_evidence(reasons[0], plot)
         tell(f"drawn to {plot}")
+        if lacking:
+            tell(f"no installed font has {lacking}: install one, or draw to .svg")
     reasons = reasons if options.reasons else []
     rows = [dict(vars(row)) for row in scored]
     if found is not None:

@@ -35,7 +35,6 @@ from pathe.evaluation.ranking import check_task
 from pathe.graph.context_vectors import context_vectors
 from pathe.graph.growth import holds
 from pathe.graph.held_out import HeldOut
-from pathe.graph.known import KnownTriples
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.model.artifact import Artifact, load_model
 from pathe.model.builder import build_scorer, replace_graph, scorer_without
@@ -433,7 +432,7 @@ class Predictor:
         triples: set[int] = set()
         for path in paths:
             if isinstance(path, BridgeEvidence):
-                triples.update(self._train_ids(self._ids(path.steps)).tolist())
+                triples.update(self.prepared.ids(self._ids(path.steps)).tolist())
             elif isinstance(path, PatternEvidence) and score.bridge is not None:
                 kinds = self._kinds(path.relations)
                 triples |= pattern_triples(score.bridge, from_head(score.bridge, kinds))
@@ -580,9 +579,10 @@ class Predictor:
         return asked or ("relation" if self.artifact.config.task == "relation" else "tail")
 
     def _triple_score(self, ids_3: Tensor, asked: Part | None) -> TripleScore:
-        """Returns a triple's score; an edge of its own is left out of the paths between."""
+        """Returns a triple's score, as if the graph lacked the triple."""
         part = self._part(asked)
         check_task(self.artifact.config.task, "relation" if part == "relation" else "link")
+<<<<<<< HEAD
         own_N = self._train_ids(ids_3[None])
         if not len(own_N):
             return self.scorer.triple(ids_3, part)
@@ -590,10 +590,10 @@ class Predictor:
         if isinstance(scorer, GraphScorer):  # its contexts and relation vectors know the edge, too
             scorer = scorer_without(scorer, self.artifact.config, ids_3[None])
         return scorer.triple(ids_3, part, HeldOut(own_N))
-
-    def _train_ids(self, triples_N3: Tensor) -> Tensor:
-        """Returns the ids of those triples that are in the training graph."""
-        return KnownTriples(triples_N3).contains(self.prepared.train_M3).nonzero().squeeze(1)
+=======
+        own_N = self.prepared.ids(ids_3[None])
+        return self.scorer.triple(ids_3, part, HeldOut(own_N) if len(own_N) else None)
+>>>>>>> helper-a
 
     def _kinds(self, relations: list[str]) -> tuple[int, ...]:
         """Returns the ids of relations, those with ^ after all others."""
