@@ -37,10 +37,10 @@ from pathe.graph.growth import holds
 from pathe.graph.held_out import HeldOut
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.model.artifact import Artifact, load_model
-from pathe.model.builder import build_scorer, replace_graph, scorer_without
+from pathe.model.builder import build_scorer, replace_graph
 from pathe.model.left_out import TripleScore
 from pathe.model.ranks import rank
-from pathe.model.scorer import GraphScorer, Scorer, VectorScorer
+from pathe.model.scorer import Scorer, VectorScorer
 from pathe.model.vectors import nearest
 from pathe.predict.candidates import Candidates, Choices, QueryCandidates, Ranked, TypesOf
 from pathe.predict.evidence import bridge_evidence, path_evidence
@@ -582,18 +582,8 @@ class Predictor:
         """Returns a triple's score, as if the graph lacked the triple."""
         part = self._part(asked)
         check_task(self.artifact.config.task, "relation" if part == "relation" else "link")
-<<<<<<< HEAD
-        own_N = self._train_ids(ids_3[None])
-        if not len(own_N):
-            return self.scorer.triple(ids_3, part)
-        scorer = self.scorer
-        if isinstance(scorer, GraphScorer):  # its contexts and relation vectors know the edge, too
-            scorer = scorer_without(scorer, self.artifact.config, ids_3[None])
-        return scorer.triple(ids_3, part, HeldOut(own_N))
-=======
         own_N = self.prepared.ids(ids_3[None])
         return self.scorer.triple(ids_3, part, HeldOut(own_N) if len(own_N) else None)
->>>>>>> helper-a
 
     def _kinds(self, relations: list[str]) -> tuple[int, ...]:
         """Returns the ids of relations, those with ^ after all others."""
