@@ -148,14 +148,58 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class MissingTriple:
-    """A triple that the graph lacks, and how plausible it is, from 0 to 1."""
+    """A triple that the graph lacks, and the probability that it is true.
+
+    The probability assumes that the graph lacks about a tenth of each relation's facts.
+    """
 
     rank: int
     head: str
     relation: str
     tail: str
     score: float
-    plausibility: float
+    probability: float
+    reason: str = ""  # the main pattern of paths behind it, if asked for
+
+
+@dataclass(frozen=True)
+class ClassifiedTriple:
+    """A triple, whether it is true, and the probability of that.
+
+    Ranks and probabilities of head and tail are those among all candidates that aren't known. The
+    triple counts as true if its probability reaches the relation's threshold.
+    """
+
+    head: str
+    relation: str
+    tail: str
+    true: bool
+    probability: float
+    threshold: float
+    tail_rank: int
+    tail_probability: float
+    head_rank: int
+    head_probability: float
+    known: bool
+
+
+@dataclass(frozen=True)
+class SuspiciousFact:
+    """A fact of the graph that the rest of the graph speaks against.
+
+    The probability that it is true, and the ranks of tail and head among all candidates that aren't
+    known, are computed without the fact itself. So is `expected`: the tails that are more probable
+    than its own, best first, known or not.
+    """
+
+    rank: int
+    head: str
+    relation: str
+    tail: str
+    probability: float
+    tail_rank: int
+    head_rank: int
+    expected: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
