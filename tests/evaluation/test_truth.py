@@ -124,3 +124,16 @@ def test_one_relation_and_one_entity_are_enough_for_features():
     ranks = {s: side_ranks(p.scorer, p.prepared.known(), triple, s, 1.0) for s in ("tail", "head")}
     found = features(background(p.prepared.graph), triple, ranks, torch.tensor([False]))
     assert not found.isnan().any()
+
+
+def test_true_examples_without_a_label_are_allowed_for():
+    """Half of what is true is labelled so: probabilities are still those of being true."""
+    (x, relations, true), chances = planted(4000, noise=4.0)
+    labelled = true & (torch.arange(4000) % 2 == 0)
+    plain, corrected = (
+        Truth(Examples(x, relations, labelled), 3, unlabelled=u)(x, relations)
+        for u in (False, True)
+    )
+    assert (plain - chances).abs().mean() > 0.15
+    assert (corrected - chances).abs().mean() < 0.1
+    assert corrected.max() <= 1

@@ -16,6 +16,7 @@ from pathe.reports import tables as show
 
 if TYPE_CHECKING:
     from pathe.core.types import Fact
+    from pathe.predict.candidates import FactsOf
     from pathe.predict.predictor import Predictor
 
 SHOWN_REASONS = 25  # rows that get a reason by default
@@ -38,8 +39,8 @@ class Of:
         rich_help_panel=QUERY,
     )
 
-    def choose(self, p: Predictor) -> dict[str, Any]:
-        """Returns the keyword arguments of `Predictor.missing` and `Predictor.check`."""
+    def choose(self, p: Predictor) -> FactsOf:
+        """Returns which facts, for `Predictor.missing` and `Predictor.check`."""
         if self.types is not None:
             from pathe.data.row_files import read_types
 

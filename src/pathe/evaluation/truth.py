@@ -155,9 +155,15 @@ class Truth:
 
     Members of an ensemble are fitted on all folds but one each; temperature and thresholds are
     fitted on the folds that were left out.
+
+    With `unlabelled`, examples that aren't labelled true may be true, too. Then probabilities are
+    divided by the share of true ones that are labelled (Elkan and Noto, 2008), which is estimated
+    from the labelled ones that look most true.
     """
 
-    def __init__(self, examples: Examples, n_relations: int, seed: int = 0) -> None:
+    def __init__(
+        self, examples: Examples, n_relations: int, seed: int = 0, *, unlabelled: bool = False
+    ) -> None:
         x_BF, relations_B, true_B = examples
         self.mean_F = x_BF.mean(0)
         self.scale_F = x_BF.std(0, correction=0).clamp(min=1e-3)
@@ -173,16 +179,16 @@ class Truth:
             with torch.no_grad():
                 logits_B[out] = member(self._scaled(x_BF[out]), relations_B[out])
         self.scale = _temperature(logits_B, true_B)
-        self.thresholds_R = _thresholds(
-            (self.scale * logits_B).sigmoid(), relations_B, true_B, n_relations
-        )
+        chances_B = (self.scale * logits_B).sigmoid()
+        self.labelled = _labelled(chances_B[true_B]) if unlabelled else 1.0
+        self.thresholds_R = _thresholds(chances_B, relations_B, true_B, n_relations)
 
     @torch.no_grad()
     def __call__(self, features_BF: Tensor, relations_B: Tensor) -> Tensor:
         """Returns the probability of each triple."""
         x_BF = self._scaled(features_BF)
         logits = torch.stack([member(x_BF, relations_B) for member in self.members])
-        return (self.scale * logits.mean(0)).sigmoid()
+        return ((self.scale * logits.mean(0)).sigmoid() / self.labelled).clamp(max=1)
 
     def _scaled(self, features_BF: Tensor) -> Tensor:
         return (features_BF - self.mean_F) / self.scale_F
@@ -229,6 +235,13 @@ def _temperature(logits_B: Tensor, true_B: Tensor) -> float:
     factors = torch.logspace(-0.5, 0.3, 33, device=logits_B.device)
     losses = [F.binary_cross_entropy_with_logits(f * logits_B, true_B.float()) for f in factors]
     return float(factors[int(torch.stack(losses).argmin())])
+
+
+def _labelled(chances_T: Tensor) -> float:
+    """Returns the mean probability of the tenth of the labelled examples that look most true."""
+    return (
+        float(chances_T.topk(max(len(chances_T) // 10, 1)).values.mean()) if len(chances_T) else 1.0
+    )
 
 
 def _thresholds(chances_B: Tensor, relations_B: Tensor, true_B: Tensor, n: int) -> Tensor:

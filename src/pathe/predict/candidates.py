@@ -38,6 +38,14 @@ class QueryCandidates(Candidates, total=False):
     plausible: bool  # only those that could be answers; default: unless `among` or `type` is given
 
 
+class FactsOf(TypedDict, total=False):
+    """Which facts to look at; without any of these, all of them."""
+
+    relations: str | Iterable[str] | None  # only of these
+    entities: str | Iterable[str] | None  # only those that one of these takes part in
+    type: str | None  # only those that an entity of this type takes part in
+
+
 @dataclass(frozen=True)
 class Ranked:
     """The candidates of some queries, for one device."""

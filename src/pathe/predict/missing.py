@@ -7,7 +7,8 @@
 3. Candidates are ranked from their other side, too, and get the probability of being true.
 
 How promising a query is, and how probable a candidate, is learned from the graph itself: a tenth of
-each relation's facts is hidden, and the same steps are run to find them again.
+each relation's facts is hidden, and the same steps are run to find them again. Facts that the graph
+really lacks turn up in this search, too, and look like mistakes; probabilities allow for that.
 """
 
 from __future__ import annotations
@@ -231,7 +232,7 @@ def _learn(
         found = _candidates(view, asked.at(rows), gain_N[rows], work)
         true_C = KnownTriples(hidden_N3).contains(found.triples_C3)
         examples.append(Examples(found.features_CF, found.triples_C3[:, 1], true_C))
-    return promise, Truth(_joined(examples), prepared.n_relations, seed)
+    return promise, Truth(_joined(examples), prepared.n_relations, seed, unlabelled=True)
 
 
 def _query_examples(view: View, hidden_N3: Tensor, queries: Queries) -> Examples:

@@ -42,7 +42,14 @@ from pathe.model.left_out import TripleScore
 from pathe.model.ranks import rank
 from pathe.model.scorer import Scorer, VectorScorer
 from pathe.model.vectors import nearest
-from pathe.predict.candidates import Candidates, Choices, QueryCandidates, Ranked, TypesOf
+from pathe.predict.candidates import (
+    Candidates,
+    Choices,
+    FactsOf,
+    QueryCandidates,
+    Ranked,
+    TypesOf,
+)
 from pathe.predict.evidence import bridge_evidence, path_evidence
 from pathe.predict.judge import Judge, expected_tails, without_own
 from pathe.predict.missing import Wanted, find_missing
@@ -286,13 +293,11 @@ class Predictor:
         self,
         k: int = 100,
         *,
-        relations: str | Iterable[str] | None = None,
-        entities: str | Iterable[str] | None = None,
-        type: str | None = None,
         min_probability: float = 0.0,
         queries: int | None = None,
         reasons: bool = False,
         progress: Progress | None = None,
+        **of: Unpack[FactsOf],
     ) -> Records[MissingTriple]:
         """Returns the k most probable triples that the graph lacks.
 
@@ -300,11 +305,11 @@ class Predictor:
         bridges): entities that lack a relation which others of their kind have, and relations with
         several answers. `relations` limits the search to these, `entities` and `type` (see
         `use_types`) to facts of these entities. `reasons` adds the main pattern of paths to each,
-        which takes a moment per triple.
+        which takes a moment per triple. Some facts of the graph are hidden to learn from.
         """
         check_task(self.artifact.config.task, "link")
         check_k(k)
-        wanted = Wanted(self._wanted(relations), self._owners(entities, type))
+        wanted = Wanted(self._wanted(of.get("relations")), self._owners(of))
         found = find_missing(self._judge(), wanted, n_queries=queries, progress=progress)
         n = int((found.probability_K[:k] >= min_probability).sum())
         facts = self._named(found.triples_K3[:n].tolist())
@@ -347,11 +352,9 @@ class Predictor:
         self,
         k: int = 100,
         *,
-        relations: str | Iterable[str] | None = None,
-        entities: str | Iterable[str] | None = None,
-        type: str | None = None,
         sample: int | None = None,
         progress: Progress | None = None,
+        **of: Unpack[FactsOf],
     ) -> Records[SuspiciousFact]:
         """Returns the k facts of the graph that the rest of the graph speaks against most.
 
@@ -360,8 +363,9 @@ class Predictor:
         """
         check_task(self.artifact.config.task, "link")
         check_k(k)
-        facts_M3, own = self.prepared.train_M3, self._owners(entities, type)
-        wanted_M = torch.isin(facts_M3[:, 1], torch.tensor(self._wanted(relations)).to(facts_M3))
+        facts_M3, own = self.prepared.train_M3, self._owners(of)
+        relations = torch.tensor(self._wanted(of.get("relations")), device=facts_M3.device)
+        wanted_M = torch.isin(facts_M3[:, 1], relations)
         if own is not None:
             wanted_M &= torch.isin(facts_M3[:, [0, 2]], own).any(1)
         rows = wanted_M.nonzero().squeeze(1)
@@ -543,12 +547,14 @@ class Predictor:
             )
         return self._judged
 
-    def _owners(self, entities: str | Iterable[str] | None, type: str | None) -> Tensor | None:
+    def _owners(self, of: FactsOf) -> Tensor | None:
         """Returns the ids of the entities that facts are wanted of; None for any."""
+        if unknown := set(of) - set(FactsOf.__annotations__):
+            raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
         which: Candidates = {}
-        if entities is not None:
+        if (entities := of.get("entities")) is not None:
             which["among"] = [entities] if isinstance(entities, str) else entities
-        if type is not None:
+        if (type := of.get("type")) is not None:
             which["type"] = type
         allowed_E = self._choices().allowed(which)
         return None if allowed_E is None else allowed_E.nonzero().squeeze(1)

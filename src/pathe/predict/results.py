@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas
 
 T = TypeVar("T")
-SHARES = ("probability", "plausibility", "trust", "confidence")  # shown in percent
+SHARES = ("probability", "threshold", "trust", "confidence")  # shown in percent
 FEW, REASONS = 5, 6  # results in a repr, reasons in a notebook
 
 
