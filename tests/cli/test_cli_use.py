@@ -218,7 +218,7 @@ def test_similar_missing_and_embed(ask, place, python):
     _, shown, _ = ask("missing", *USE, "-k", 4, "--relation", "r1", "--jsonl")
     assert [json.loads(line)["tail"] for line in shown.splitlines()] == [
         m["tail"] for m in expected]  # fmt: skip
-    assert "plausibility" in ask("missing", *USE, "-k", 2)[1]
+    assert "probability" in ask("missing", *USE, "-k", 2)[1]
     assert ask("missing", *USE, "-k", 4, "--out", "missing.parquet")[0] == 0
     assert pq.read_table(place / "missing.parquet").num_rows == 4
     code, _, said = ask("embed", *USE, "--out", "v.npy")

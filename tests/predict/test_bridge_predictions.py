@@ -60,24 +60,3 @@ def test_queries_are_few_at_once_where_bridges_take_memory(monkeypatch):
     assert [len(row) for row in again] == [len(row) for row in whole]
     for ours, theirs in zip(again, whole, strict=True):
         assert ours == pytest.approx(theirs, abs=1e-5)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kept", [1, 40, 1 << 27])
-def test_missing_triples_are_as_plausible_as_both_their_queries_say(kept, monkeypatch):
-    """Asked for the head, a triple has another score than asked for the tail: both count."""
-    kg = toy()
-    p = predictor(kg, **BRIDGE)
-    for parameter in p.scorer.model.bridge.parameters():  # so that bridges matter
-        parameter.data *= 1.5
-    monkeypatch.setattr("pathe.predict.missing.KEPT", kept)
-    found = list(p.missing(10**6))
-    assert max(m.plausibility for m in found) <= 1
-    for m in found[:20]:
-        tails, heads = p.tails(m.head, m.relation, 100), p.heads(m.relation, m.tail, 100)
-        [tail] = [a for a in tails if a.name == m.tail]
-        [head] = [a for a in heads if a.name == m.head]
-        both = (tail.probability * head.probability) ** 0.5
-        assert m.plausibility == pytest.approx(both, rel=1e-3)
-        assert m.score == pytest.approx(tail.score, abs=1e-4)
-    assert len({(m.head, m.relation, m.tail) for m in found}) == len(found)

@@ -1,122 +1,165 @@
-from __future__ import annotations
+"""Missing facts: gaps are found, and queries that have all their answers are left alone."""
 
-import itertools
-import math
+from __future__ import annotations
 
 import pytest
 import torch
-from support.graphs import knowledge_graph, toy
-from support.models import predictor
+from support.films import films
+from support.graphs import kg_of, knowledge_graph, toy
+from support.models import any_graph_predictor, predictor
+from support.places import ROOT
 
-from pathe.predict.missing import most_plausible
+from pathe import Predictor
+from pathe.core.errors import ConfigError, PatheError, UnknownNameError
+from pathe.evaluation.truth import background
+from pathe.graph.prepared import prepare
+from pathe.predict.missing import Wanted, _first_of_each, _one_per_functional, open_queries
+
+MAKERS = [predictor, any_graph_predictor]
 
 
-def plain(p, kg, relations=None):
-    """Every absent triple of a relation's heads and tails with its plausibility, by brute force."""
-    z, model = p.scorer.vectors.all(), p.artifact.model
+def people(n=40, without=range(30, 40)):
+    """People are born in cities of a country and have its nationality, but for some."""
+    rows = [f"city{i} in country{i % 4}" for i in range(12)]
+    rows += [f"person{i} born city{i % 12}" for i in range(n)]
+    rows += [f"person{i} nationality country{i % 12 % 4}" for i in range(n) if i not in without]
+    return kg_of("; ".join(rows))
+
+
+def names(found):
+    return [(m.head, m.relation, m.tail) for m in found]
+
+
+def test_gaps_are_found_and_complete_facts_are_not_touched():
+    p = Predictor(people())
+    found = p.missing(30)
+    gaps = {(f"person{i}", "nationality", f"country{i % 12 % 4}") for i in range(30, 40)}
+    assert set(names(found[:10])) == gaps
+    assert min(m.probability for m in found[:10]) > max(m.probability for m in found[10:])
+    born = {m.head for m in found if m.relation == "born"}
+    assert not born & {f"person{i}" for i in range(40)}  # everyone has a birthplace, and one only
+
+
+def test_a_complete_graph_lacks_nothing():
+    """Every entity of the ring has one tail and one head of each relation, in some split."""
+    assert predictor(toy()).missing(100) == []
+
+
+def test_queries_of_functional_relations_that_have_their_answer_are_not_asked():
+    kg = people()
+    graph = prepare(kg).graph
+    born, nationality = kg.relations.id("born"), kg.relations.id("nationality")
+    queries = open_queries(background(graph), Wanted([born, nationality]))
+    asked = {
+        (kg.entities[e], k)
+        for e, k in zip(queries.entities_N.tolist(), queries.kinds_N.tolist(), strict=True)
+    }
+    for i in range(40):
+        assert (f"person{i}", born) not in asked
+        assert ((f"person{i}", nationality) in asked) == (i >= 30)
+    assert ("country0", nationality + kg.n_relations) in asked  # has many, may have more
+    several = open_queries(background(graph, {(nationality, "tail"): False}), Wanted([nationality]))
+    assert len(several.kinds_N) > (queries.kinds_N % kg.n_relations == nationality).sum()
+
+
+def test_what_is_functional_can_be_said():
+    p = Predictor(people())
+    p.use_functional(one_tail={"nationality": False})
+    assert any(m.head == "person0" for m in p.missing(1000, relations="nationality"))
+    p.use_functional(one_tail={"nationality": True})
+    assert not any(m.head == "person0" for m in p.missing(1000, relations="nationality"))
+    with pytest.raises(UnknownNameError, match="nationality"):
+        p.use_functional(one_tail={"nationalty": True})
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_no_known_fact_no_duplicate_no_self_loop(make):
+    more = [(i, 2, (a * i + a) % 60) for i in range(60) for a in (5, 7, 11)]
+    kg = toy()
+    kg = knowledge_graph([*kg.train.tolist(), *more], kg.valid.tolist(), kg.test.tolist())
+    found = make(kg).missing(10**6)
     facts = {tuple(row) for row in torch.cat([kg.train, kg.valid, kg.test]).tolist()}
-    warmth = p.artifact.temperatures["link"]
-    found = {}
-    for r in relations if relations is not None else range(kg.n_relations):
-        rows = kg.train[kg.train[:, 1] == r]
-        heads, tails = rows[:, 0].unique().tolist(), rows[:, 2].unique().tolist()
-        loops = bool((rows[:, 0] == rows[:, 2]).any())
-        score = {}
-        every = range(kg.n_entities)
-        for h, t in itertools.chain(
-            itertools.product(heads, every), itertools.product(every, tails)
-        ):
-            if (h, r, t) not in facts and (h, t) not in score:
-                with torch.no_grad():
-                    one = model.link_scores(z[[h]], torch.tensor([r]), z[[t]])
-                score[h, t] = float(one) / warmth
-        by_head = {h: math.log(sum(math.exp(score[h, t]) for t in every if (h, t) in score))
-                   for h in heads}  # fmt: skip
-        by_tail = {t: math.log(sum(math.exp(score[h, t]) for h in every if (h, t) in score))
-                   for t in tails}  # fmt: skip
-        for h, t in itertools.product(heads, tails):
-            if (h, t) in score and (loops or h != t):
-                found[h, r, t] = math.exp(score[h, t] - (by_head[h] + by_tail[t]) / 2)
-    return found
-
-
-@pytest.mark.parametrize("with_loops", [False, True])
-def test_the_best_absent_triples_are_those_of_brute_force(with_loops):
-    kg = toy()
-    if with_loops:
-        rows = [*kg.train.tolist(), (3, 1, 3)]
-        kg = knowledge_graph(rows, kg.valid.tolist(), kg.test.tolist())
-    p = predictor(kg)
-    expected = plain(p, kg)
-    found = list(p.missing(50))
-    assert [m.rank for m in found] == list(range(1, 51))
-    best = sorted(expected.values(), reverse=True)[:50]
-    assert [m.plausibility for m in found] == pytest.approx(best, rel=1e-3)
-    for m in found:
-        ids = kg.entities.id(m.head), kg.relations.id(m.relation), kg.entities.id(m.tail)
-        assert m.plausibility == pytest.approx(expected[ids], rel=1e-3)
-        assert m.score == pytest.approx(p.score([(m.head, m.relation, m.tail)])[0].score, abs=1e-4)
-    everything = list(p.missing(10**6))
-    assert len(everything) == len(expected)
-    assert any(m.head == m.tail for m in everything) == with_loops
-
-
-def test_one_relation_alone():
-    kg = toy()
-    p = predictor(kg)
-    found = list(p.missing(10**6, relations=["r2", "r2"]))
-    assert {m.relation for m in found} == {"r2"}
-    assert len(found) == len(plain(p, kg, [2]))
-
-
-def test_memory_is_bounded_by_the_rows_and_they_change_nothing(monkeypatch):
-    kg = toy()
-    scorer = predictor(kg).scorer
-    sizes, real = [], scorer.links
-
-    def spy(*given):
-        scores = real(*given)
-        sizes.append(len(scores))
-        return scores
-
-    monkeypatch.setattr(scorer, "links", spy)
-    results = []
-    seen: list[tuple[int, int]] = []
-    for rows in (1, 7, 1000):
-        sizes.clear()
-        monkeypatch.setattr(scorer, "rows_at_once", lambda rows=rows: rows)
-        results.append(
-            most_plausible(
-                scorer, scorer.prepared.known(), [0, 1, 2], 30, 1.0,
-                lambda done, total: seen.append((done, total)),
-            )
-        )  # fmt: skip
-        assert max(sizes) <= rows
-        assert seen[-1][0] == seen[-1][1] == sum(sizes)
-    for best in results[1:]:
-        assert torch.equal(best.triples_K3, results[0].triples_K3)
-        assert torch.allclose(best.scores_K, results[0].scores_K, atol=1e-5)
-        assert torch.allclose(best.plausible_K, results[0].plausible_K, atol=1e-6)
-
-
-def test_where_every_answer_is_known_there_is_none_to_find():
-    """Every entity is a known head of (r0, e0): that query has no open answer at all."""
-    rows = [(i, 0, 0) for i in range(6)] + [(i, 1, (i + 1) % 6) for i in range(5)]
-    kg = knowledge_graph([*rows, (0, 0, 3), (2, 0, 4)])
-    p = predictor(kg)
-    facts = {(kg.entities[h], kg.relations[r], kg.entities[t]) for h, r, t in kg.train.tolist()}
-    found = list(p.missing(50))
+    ids = [(kg.entities.id(h), kg.relations.id(r), kg.entities.id(t)) for h, r, t in names(found)]
     assert found
-    assert not any((m.head, m.relation, m.tail) in facts for m in found)
-    assert all(0 < m.plausibility <= 1 for m in found)
-    assert len(list(p.missing(5, relations="r0"))) == 5
+    assert not set(ids) & facts
+    assert len(set(ids)) == len(ids)
+    assert kg.train[kg.train[:, 0] == kg.train[:, 2]].tolist() == []
+    assert not any(h == t for h, _, t in ids)
+    assert [m.rank for m in found] == list(range(1, len(found) + 1))
+    chances = [m.probability for m in found]
+    assert chances == sorted(chances, reverse=True)
+    assert all(0 <= chance <= 1 for chance in chances)
+
+
+def test_filters():
+    p = Predictor(people())
+    assert {m.relation for m in p.missing(50, relations=["nationality"])} == {"nationality"}
+    one = p.missing(50, entities="person33")
+    assert one[0].tail == "country1"
+    assert all("person33" in (m.head, m.tail) for m in one)
+    p.use_types({f"person{i}": "person" for i in range(40)} | {"country0": "country"})
+    assert all(m.head.startswith("person") for m in p.missing(50, type="person"))
+    every = p.missing(1000)
+    half = p.missing(1000, min_probability=every[5].probability)
+    assert names(half) == names(every[: len(half)])
+    assert len(p.missing(3)) == 3
+    with pytest.raises(UnknownNameError, match="Closest"):
+        p.missing(entities="person333")
+    with pytest.raises(TypeError, match="entity"):
+        p.missing(entity="person33")
+    with pytest.raises(ConfigError):
+        p.missing(0)
+
+
+def test_reasons_stand_beside_the_facts():
+    p = Predictor(people())
+    [best] = p.missing(1, relations="nationality", reasons=True)
+    assert "-born-> -in->" in best.reason
+    assert not p.missing(1, relations="nationality")[0].reason
+
+
+def test_few_queries_are_the_most_promising_ones():
+    p = Predictor(people())
+    found = p.missing(1000, queries=10)
+    assert {m.head for m in found if m.relation == "nationality"} >= {
+        f"person{i}" for i in range(30, 38)
+    }
+    seen: list[tuple[int, int]] = []
+    p.missing(5, queries=40, progress=lambda done, total: seen.append((done, total)))
+    assert seen
+    assert all(0 <= done <= total for done, total in seen)
+    assert seen[-1][0] > 0.8 * seen[-1][1]
 
 
 def test_it_looks_at_the_graph_as_it_is_now():
-    kg = toy()
-    p = predictor(kg)
-    p.warm()
-    p.add([("e0001", "r1", "e0030"), ("new", "r0", "e0040")])
-    found = list(p.missing(30))
-    p.refresh()
-    assert found == list(p.missing(30))
+    p = Predictor(people())
+    p.add([("person30", "nationality", "country2")])
+    found = names(p.missing(1000))
+    assert not any(head == "person30" for head, r, _ in found if r == "nationality")
+    p.remove([("person0", "nationality", "country0")])
+    assert ("person0", "nationality", "country0") in names(p.missing(12))
+
+
+def test_one_answer_per_functional_query():
+    about = background(prepare(people()).graph)
+    kg = people()
+    nationality = kg.relations.id("nationality")
+    rows = [[1, nationality, 5], [1, nationality, 6], [2, nationality, 5], [1, nationality, 7]]
+    assert _one_per_functional(about, torch.tensor(rows)).tolist() == [0, 2]
+    assert _first_of_each(torch.tensor([4, 2, 4, 9, 2])).tolist() == [0, 1, 3]
+
+
+def test_models_of_relations_only_say_so():
+    p = predictor(toy(), task="relation")
+    for ask in (p.missing, p.check, lambda: p.classify([("e0001", "r0", "e0002")])):
+        with pytest.raises(PatheError, match="link"):
+            ask()
+
+
+@pytest.mark.slow
+def test_gaps_of_the_films_graph_are_found_by_the_pretrained_model():
+    made, p = films(), Predictor(ROOT / "examples" / "films.csv")
+    right = set(names(p.missing(len(made.gaps)))) & set(made.gaps)
+    assert len(right) >= 0.85 * len(made.gaps)
+    nationalities = {gap for gap in made.gaps if gap[1] == "nationality"}
+    assert len(right & nationalities) >= 0.8 * len(nationalities)

@@ -165,6 +165,8 @@ class Truth:
         self, examples: Examples, n_relations: int, seed: int = 0, *, unlabelled: bool = False
     ) -> None:
         x_BF, relations_B, true_B = examples
+        if not len(x_BF):
+            raise ValueError("no examples to fit on")
         self.mean_F = x_BF.mean(0)
         self.scale_F = x_BF.std(0, correction=0).clamp(min=1e-3)
         fold_B = keyed(seed, torch.arange(len(x_BF), device=x_BF.device)).argsort().argsort()

@@ -25,6 +25,7 @@ from pathe.core.errors import DataError
 from pathe.core.randomness import keyed
 from pathe.core.types import PARTS, SIDES, Progress, Side
 from pathe.evaluation.truth import (
+    FEATURES,
     Background,
     Examples,
     SideRanks,
@@ -47,6 +48,7 @@ FIT_QUERIES = 1500  # asked to learn from, in all rounds
 NEGATIVES = 10_000  # queries without a missing answer that are learned from
 FEWEST = 1000  # candidates of a side that are ranked from the other, too, or one per query
 NONE = float("-inf")
+_TOO_FEW = "{} has too few triples to learn what is missing: a relation needs at least ten."
 
 
 class Queries(NamedTuple):
@@ -125,6 +127,9 @@ def find_missing(
     n_queries = n_queries or QUERIES[judge.scorer.bridged]
     view = View(judge.scorer, judge.prepared, judge.about, judge.temperature)
     queries = open_queries(view.about, wanted)
+    if not len(queries.kinds_N):
+        nothing = _none_of(queries)
+        return Found(nothing.triples_C3, nothing.scores_C, nothing.scores_C)
     fit_size = min(FIT_QUERIES, n_queries)
     work = _Work(progress, 2 * (fit_size + min(n_queries, len(queries.kinds_N))))
     promise, truth = _learn(judge, queries, n_queries, fit_size, work)
@@ -207,10 +212,7 @@ def _learn(
     prepared, seed = judge.prepared, judge.scorer.seed
     hidden_N = hidden(prepared.train_M3, seed)
     if not len(hidden_N):
-        raise DataError(
-            f"{prepared.kg.name} has too few triples to learn what is missing: a relation needs at "
-            "least ten."
-        )
+        raise DataError(_TOO_FEW.format(prepared.kg.name))
     n_rounds = min(ROUNDS, -(-ENOUGH // len(hidden_N)))
     every = Wanted(sorted(set((queries.kinds_N % prepared.n_relations).tolist())))
     rounds = []
@@ -232,7 +234,10 @@ def _learn(
         found = _candidates(view, asked.at(rows), gain_N[rows], work)
         true_C = KnownTriples(hidden_N3).contains(found.triples_C3)
         examples.append(Examples(found.features_CF, found.triples_C3[:, 1], true_C))
-    return promise, Truth(_joined(examples), prepared.n_relations, seed, unlabelled=True)
+    joined = _joined(examples)
+    if not len(joined.true_B):
+        raise DataError(_TOO_FEW.format(prepared.kg.name))
+    return promise, Truth(joined, prepared.n_relations, seed, unlabelled=True)
 
 
 def _query_examples(view: View, hidden_N3: Tensor, queries: Queries) -> Examples:
@@ -256,14 +261,23 @@ def _joined(parts: list[Examples]) -> Examples:
 
 def _candidates(view: View, queries: Queries, gain_N: Tensor, work: _Work) -> Candidates:
     """Returns the best answers to queries, ranked from both sides; each triple once."""
-    found = []
+    found = [_none_of(queries)]
     for side in SIDES:
         own = ((queries.kinds_N < view.about.n_relations) == (side == "tail")).nonzero().squeeze(1)
-        found.append(_of_side(view, queries.at(own), gain_N[own], side, work))
+        if len(own):
+            found.append(_of_side(view, queries.at(own), gain_N[own], side, work))
     n, r = view.scorer.prepared.n_entities, view.about.n_relations
     heads_C, relations_C, tails_C = torch.cat([part.triples_C3 for part in found]).unbind(1)
     kept_C = _first_of_each((heads_C * r + relations_C) * n + tails_C)
     return Candidates(*(torch.cat(column)[kept_C] for column in zip(*found, strict=True)))
+
+
+def _none_of(queries: Queries) -> Candidates:
+    """Returns no candidates."""
+    ids_N, floats_N = queries.kinds_N[:0], queries.expected_N[:0]
+    return Candidates(
+        ids_N.view(0, 1).expand(0, 3), floats_N, floats_N.view(0, 1).expand(0, FEATURES)
+    )
 
 
 def _of_side(view: View, queries: Queries, gain_N: Tensor, side: Side, work: _Work) -> Candidates:
@@ -279,10 +293,10 @@ def _of_side(view: View, queries: Queries, gain_N: Tensor, side: Side, work: _Wo
     other: Side = "head" if side == "tail" else "tail"
     given = view.scorer, view.known, triples_C3, other, view.temperature
     ranks[other] = side_ranks(*given, work.part(len(gain_N)))
-    # a functional query that has its answer lacks none
-    done_C = view.about.functional[other].functional_R[triples_C3[:, 1]] & (
-        ranks[other].known_B > 0
-    )
+    done_C = torch.zeros_like(best_C, dtype=torch.bool)
+    for one in SIDES:  # a functional query that has its answer lacks none
+        functional_C = view.about.functional[one].functional_R[triples_C3[:, 1]]
+        done_C |= functional_C & (ranks[one].known_B > 0)
     own_C = torch.zeros_like(done_C)
     features_CF = features(view.about, triples_C3, ranks, own_C)
     scores_C = (ranks["tail"].scores_B + ranks["head"].scores_B) / 2

@@ -507,7 +507,7 @@ class Predictor:
 
     def _replace_graph(self, prepared: PreparedGraph, changed_U: Tensor) -> None:
         replace_graph(self.scorer, self.artifact.config, prepared, changed_U)
-        self._contexts_ED = None
+        self._contexts_ED = self._judged = None
 
     def refresh(self) -> None:
         """Makes the next query encode all entities again, if facts were added or removed."""
@@ -539,7 +539,7 @@ class Predictor:
     ) -> Judge:
         """Returns what judges triples, for the graph as it is now."""
         self.refresh()
-        if self._judged is None or self._judged.prepared is not self.prepared or negatives:
+        if self._judged is None or negatives:
             ids_N3 = self._ids(list(negatives)) if negatives else None
             temperature = self._temperature("tail")
             self._judged = Judge(
