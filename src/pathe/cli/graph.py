@@ -44,10 +44,11 @@ def analyze(
 
     with err.status("analysing ..."):
         result = analyze_graph(kg, seed=seed)
+    shown = kg.names.shown(result)
     if plot:
-        plots.plot_analysis(result, plot)
+        plots.plot_analysis(shown, plot)
         tell(f"drawn to {plot}")
-    print_result(result, show.analysis(result), as_json)
+    print_result(result, show.analysis(shown), as_json)
 
 
 @dataclass(frozen=True)
@@ -75,11 +76,12 @@ def paths(
 
     Example: [cyan]pathe paths umls --entity virus -n 3[/]
     """
-    found = _sample(files.read(data), options, seed)
+    kg = files.read(data)
+    found = _sample(kg, options, seed)
     if as_json:
         print_json(found)
         return
-    for name, rows in found.items():
+    for name, rows in kg.names.shown(list(found.items())):
         title = Text(show.plain(name), style="bold")
         print_parts([title, *(show.path(name, steps) for steps in rows)], soft_wrap=True)
 
@@ -129,14 +131,16 @@ def convert(
     suffix: Annotated[
         str | None,
         typer.Option(
-            help="File format, e.g. [cyan].txt.gz[/], [cyan].csv[/], [cyan].parquet[/]. "
-            "Default: .txt."
+            help="File format, e.g. [cyan].txt.gz[/], [cyan].csv[/], [cyan].parquet[/], "
+            "[cyan].ttl[/], [cyan].nt[/]. Default: .txt."
         ),
     ] = None,
 ) -> None:
     """Write a graph as train/valid/test files, to keep a split or to change the format.
 
-    A GraIL pair is written as a pair, with the inference graph in FOLDER_ind.
+    A GraIL pair is written as a pair, with the inference graph in FOLDER_ind. In N-Triples and
+    Turtle, names that aren't IRIs are percent-encoded after the base IRI; reading the file with the
+    same --base-iri restores them. Labels and other literals aren't written.
 
     Example: [cyan]pathe convert facts.csv facts --split 0.8,0.1,0.1 --suffix .parquet[/]
     """

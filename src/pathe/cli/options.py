@@ -88,6 +88,23 @@ class Files:
     on_error: Literal["raise", "skip"] = _file_option(
         "raise", "Stop at a bad line, or skip and count it."
     )
+    language: str | None = _file_option(
+        None,
+        "RDF: languages of labels, in order of preference, e.g. [cyan]de,en[/]. Default: en; then "
+        "labels without a language, then others.",
+    )
+    prefix: list[str] | None = _file_option(
+        None,
+        "A prefix of IRIs that the data doesn't declare, e.g. [cyan]ex=http://example.org/[/]; "
+        "repeatable.",
+    )
+    base_iri: str | None = _file_option(
+        None,
+        "RDF: the start of IRIs that stand for plain names, read and written. Default: urn:pathe:",
+    )
+    sparql_query: Path | None = _file_option(
+        None, "For sparql:URL: a file with a CONSTRUCT query, or a SELECT of three variables."
+    )
 
     def read(
         self, data: str, model: Artifact | None = None, *, every_relation: bool = False
@@ -112,7 +129,16 @@ class Files:
                 seed=self.cut_seed,
                 allow_unseen=self.allow_unseen,
                 every_relation=every_relation or model is not None,
-                options=ReadOptions(wanted, self.header, self.delimiter, self.on_error),
+                options=ReadOptions(
+                    wanted,
+                    self.header,
+                    self.delimiter,
+                    self.on_error,
+                    self.language,
+                    _prefixes(self.prefix or []),
+                    self.base_iri,
+                    self.sparql_query,
+                ),
             )
             if model is not None:
                 from pathe.data.schema import align
@@ -243,6 +269,15 @@ def _three(
     return first, second, third
 
 
+def _prefixes(assignments: list[str]) -> tuple[tuple[str, str], ...]:
+    """Reads the words of --prefix."""
+    pairs = [word.partition("=") for word in assignments]
+    for word, (prefix, _, iri) in zip(assignments, pairs, strict=True):
+        if ":" in prefix.removesuffix(":") or ":" not in iri:
+            raise DataError(f"--prefix: expected prefix=IRI, as ex=http://x.org/; got {word!r}.")
+    return tuple((prefix.removesuffix(":"), iri.strip("<>")) for prefix, _, iri in pairs)
+
+
 def _warn_of_empty_splits(kg: KnowledgeGraph, fractions: Iterable[float]) -> None:
     sizes = {split: len(triples) for split, triples in kg.splits.items()}
     empty = [s for s, f in zip(sizes, fractions, strict=False) if f and not sizes[s]]
@@ -259,6 +294,7 @@ def _report(report: ReadReport, whose: str = "") -> None:
     """Prints on stderr what the reader removed or skipped."""
     counts = (
         (report.duplicates, "duplicate triple", "removed"),
+        (len(report.labels), "label", "read"),
         (report.literals, "triple", "with a literal left out"),
         (report.skipped, "bad line", f"skipped; the first: {report.first_skipped}"),
         (report.unknown_relations, "triple", "with an unknown relation dropped"),

@@ -30,7 +30,9 @@ K = Annotated[int, typer.Option("-k", callback=_checked, help="Number of results
 Out = Annotated[
     Path | None,
     typer.Option(
-        "--out", help="Write rows to a [cyan].parquet[/], [cyan].jsonl[/], .tsv or .csv file."
+        "--out",
+        help="Write rows to a [cyan].parquet[/], [cyan].jsonl[/], .tsv or .csv file, or only their "
+        "triples to [cyan].ttl[/] or [cyan].nt[/].",
     ),
 ]
 OnlyRelations = Annotated[list[str] | None, typer.Option(help="Only this relation; repeatable.")]
@@ -104,6 +106,7 @@ def _answer_one(source: ModelOnData, options: PredictOptions) -> None:
     if plot:
         check_picture(plot)
     p = source.predictor()
+    given = p.exact(given)
     part = open_part(given) if None in given else None
     with err.status("encoding entities ..."):
         found = next(p.answer([given], options.k, filter_known=filter_known)) if part else []
@@ -111,18 +114,19 @@ def _answer_one(source: ModelOnData, options: PredictOptions) -> None:
         scored = [] if part else p.score(facts)
         explained = facts if options.explain else facts[:1] if plot else []
         reasons = [p.explain(*fact, part) for fact in explained]
+        n_known = len(p.known_answers(given)) if part and filter_known else 0
     if plot and reasons:
         from pathe.reports.evidence_plot import plot_evidence
 
-        plot_evidence(reasons[0], plot)
+        plot_evidence(p.names.shown(reasons[0]), plot)
         tell(f"drawn to {plot}")
     reasons = reasons if options.explain else []
     rows: list[dict[str, Any]] = [dict(vars(row)) for row in found or scored]
     for row, reason in zip(rows, reasons, strict=False):
         evidence = reason.as_dict()
         row.update({key: evidence[key] for key in EVIDENCE})
+    given, found, scored, reasons = p.names.shown((given, found, scored, reasons))
     if part:
-        n_known = len(p.known_answers(given)) if filter_known else 0
         print_result(rows, show.answers(given, found, reasons, n_known), options.as_json)
     else:
         print_result(rows[0], show.judged(scored[0], reasons), options.as_json)
@@ -138,7 +142,7 @@ def _answer_file(source: ModelOnData, path: Path, options: PredictOptions) -> No
     p = source.predictor()
     queries = _with_known_names(p, read, path, source.on_error == "skip")
     with (
-        rows_out(options.out, ANSWER_ROW, options.as_json) as write,
+        rows_out(options.out, ANSWER_ROW, options.as_json, p.names) as write,
         progress_bar("answering") as progress,
     ):
         found = p.answer(queries, options.k, filter_known=not options.known)
@@ -157,8 +161,7 @@ def _with_known_names(
     known = []
     for number, query in read:
         try:
-            p.check_names(query)
-            known.append(query)
+            known.append(p.exact(query))
         except UnknownNameError as error:
             if not skip:
                 raise UnknownNameError(f"{path}, line {number}: {error}") from None
@@ -190,8 +193,11 @@ def similar(
     """
     p = source.predictor()
     with err.status("encoding entities ..."):
+        entity = p.entity_names.exact(entity)
         found = p.similar(entity, k)
-    print_result([vars(row) for row in found], show.neighbours(entity, found), as_json)
+    print_result(
+        [vars(row) for row in found], show.neighbours(*p.names.shown((entity, found))), as_json
+    )
 
 
 @grouped
@@ -220,7 +226,7 @@ def rules(
         for rule in p.rules(relation, k, facts=facts):
             status.update(f"explaining triples of {rule.relation} ...")
             found.append(rule)
-    print_result([vars(rule) for rule in found], show.rules(found), as_json)
+    print_result([vars(rule) for rule in found], show.rules(p.names.shown(found)), as_json)
 
 
 @grouped
@@ -249,12 +255,12 @@ def missing(
         found = list(p.missing(k, relations=relation, progress=progress))
     rows = [vars(row) for row in found]
     if out or as_json:
-        with rows_out(out, MISSING_ROW, as_json) as write:
+        with rows_out(out, MISSING_ROW, as_json, p.names) as write:
             write(rows)
         if out:
             tell(f"wrote {out}: {len(rows):,} triples")
     else:
-        print_parts(show.missing(found))
+        print_parts(show.missing(p.names.shown(found)))
 
 
 @grouped
@@ -311,7 +317,7 @@ def schema(model: Model, data: DataOption, files: ModelFiles, as_json: Json = Fa
         )
     kg = files.read(data, every_relation=True)
     found = coverage(kg, artifact.relations, names)
-    print_result(found.as_dict(), show.coverage(kg.name, found), as_json)
+    print_result(found.as_dict(), show.coverage(kg.name, kg.names.shown(found)), as_json)
 
 
 def push(

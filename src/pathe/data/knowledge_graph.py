@@ -19,6 +19,8 @@ from pathe.core.files import check_new_folder, replacing
 from pathe.core.types import PARTS
 from pathe.data.benchmarks import read_named
 from pathe.data.columns import READABLE, check_fractions, coded_table, existing_path, named_table
+from pathe.data.iris import check_base
+from pathe.data.names import BASE, Names, names_of
 from pathe.data.openke import FILES as OPENKE_FILES
 from pathe.data.openke import read_openke
 from pathe.data.readers import ReadOptions, ReadReport, locate_row, read_columns, split_suffix
@@ -57,6 +59,11 @@ class KnowledgeGraph:
     @property
     def n_relations(self) -> int:
         return len(self.relations)
+
+    @property
+    def names(self) -> Names:
+        """Prefixes and labels: how names may be written in queries, and how they are shown."""
+        return self.entities.spellings
 
     @property
     def splits(self) -> dict[str, Tensor]:
@@ -202,6 +209,10 @@ def _build(
         splits[source.split], n = unique_triples(encode(table, entities, relations))
         report.duplicates += n
     train, valid, test = (splits[split] for split in SPLITS)
+    report.prefixes += options.prefixes
+    base, vocabularies = check_base(options.base_iri or BASE), (entities, relations)
+    spellings = names_of(report, base, *(vocabulary.array for vocabulary in vocabularies))
+    entities, relations = (vocabulary.with_spellings(spellings) for vocabulary in vocabularies)
     return KnowledgeGraph(name, entities, relations, train, valid, test, report)
 
 

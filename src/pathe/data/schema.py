@@ -151,6 +151,7 @@ def align(
         rows[:, [0, 2]] = ends.int()
         entities = Vocabulary(kg.entities.array.take(pa.array(kept.numpy())))
         train, valid, test = rows.split([len(train), len(valid), len(test)])
+    entities, relations = (v.with_spellings(kg.names) for v in (entities, relations))
     return KnowledgeGraph(kg.name, entities, relations, train, valid, test, report)
 
 

@@ -79,9 +79,7 @@ class RelationEncoder(nn.Module):
     table of `n_kinds`, each kind also starts with a vector of its own: for one set of relations.
     """
 
-    def __init__(
-        self, dim: int, n_layers: int, n_kinds: int = 0, entity_updates: int = 0
-    ) -> None:
+    def __init__(self, dim: int, n_layers: int, n_kinds: int = 0, entity_updates: int = 0) -> None:
         super().__init__()
         self.updates = nn.ModuleList(EntityUpdate(dim) for _ in range(entity_updates))
         self.start = nn.Parameter(torch.randn(dim))
