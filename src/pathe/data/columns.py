@@ -27,6 +27,8 @@ RDF = {
     ".rdf": "RDF_XML", ".owl": "RDF_XML", ".xml": "RDF_XML",
 }  # fmt: skip
 WRITABLE_RDF = (".nt", ".ttl")
+SPARQL = "sparql:"  # before the address of an endpoint
+BOLT = ("bolt://", "bolt+s://", "bolt+ssc://", "neo4j://", "neo4j+s://", "neo4j+ssc://")
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
 _SUFFIXES = (*TEXT, ".parquet", *RDF)
 READABLE = f"{', '.join(_SUFFIXES)}; all but .parquet also with {', '.join(COMPRESSIONS)}"
@@ -102,8 +104,15 @@ def split_suffix(path: Path) -> tuple[str, str, str]:
     return name[: -len(suffix)], suffix.lower(), compression
 
 
+def is_store(data: str | Path) -> bool:
+    """Whether this is the address of a SPARQL endpoint or of a Neo4j server."""
+    return str(data).startswith((SPARQL, *BOLT))
+
+
 def existing_path(data: str | Path) -> Path | None:
-    """Returns the path if it exists; None if `data` can only be the name of a data set."""
+    """Returns the path if it exists; None if `data` is an address or the name of a data set."""
+    if is_store(data):
+        return None
     path = Path(data).expanduser()
     if path.exists():
         return path

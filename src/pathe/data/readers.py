@@ -8,6 +8,7 @@ from typing import Any
 from pathe.core.errors import DataError
 from pathe.data.columns import RDF, READABLE, ReadOptions, ReadReport, split_suffix
 from pathe.data.delimited import locate_line, read_text
+from pathe.data.neo4j import header_fields, read_relationships
 from pathe.data.parquet import read_parquet
 from pathe.data.rdf import read_rdf
 
@@ -39,7 +40,10 @@ def read_columns(
             table = read_rdf(path, suffix, options, report)
         case _:
             options.reject(("language",), f"{path} is text")
-            table = read_text(path, options, report)
+            if fields := header_fields(path, options):
+                table = read_relationships(path, fields, options, report)
+            else:
+                table = read_text(path, options, report)
     if table.num_rows == 0:
         why = "expected at least one."
         if skipped := report.skipped - skipped:
