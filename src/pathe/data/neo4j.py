@@ -21,7 +21,14 @@ import pyarrow.compute as pc
 from pathe.core.errors import DataError
 from pathe.core.extras import require
 from pathe.core.types import PARTS
-from pathe.data.columns import ReadOptions, ReadReport, collect, collect_rows, split_suffix
+from pathe.data.columns import (
+    ReadOptions,
+    ReadReport,
+    collect,
+    collect_rows,
+    split_suffix,
+    text_array,
+)
 from pathe.data.delimited import read_text, text_rows
 
 LABEL = ":LABEL"  # the relation from a node to its labels
@@ -77,7 +84,7 @@ def read_relationships(
         column = table.column(part).chunk(0)
         names = column.dictionary
         if space:
-            names = pc.binary_join_element_wise(_in_space("", space), names, "")
+            names = text_array([_in_space(name, space) for name in names.to_pylist()])
         columns.append(pa.DictionaryArray.from_arrays(column.indices, names))
     return pa.table(columns, names=PARTS)
 
