@@ -29,8 +29,8 @@ T = TypeVar("T")
 FILES = "How to read the files"
 DATA_HELP = (
     "A file (.tsv .csv .txt .parquet .nt .nq .ttl .rdf, plain or .gz .zst .xz .bz2), a folder with "
-    "train/valid/test files, a GraIL or OpenKE folder, or a data set's name such as [cyan]umls[/] "
-    "or [cyan]fb15k237[/]."
+    "train/valid/test files, a GraIL, OpenKE or Neo4j folder, a store ([cyan]sparql:URL[/], "
+    "[cyan]bolt://HOST[/]), or a data set's name such as [cyan]umls[/] or [cyan]fb15k237[/]."
 )
 Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
 DataOption = Annotated[
