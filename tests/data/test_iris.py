@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyoxigraph as ox
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pathe.core.errors import ConfigError, DataError
@@ -53,6 +53,7 @@ def test_a_name_and_its_iri(name: str, base: str) -> None:
     assert from_iri(iri, base) == name
 
 
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(*[st.text(st.characters(codec="utf-8"), min_size=1)] * 3), min_size=1))
 def test_any_names_come_back(facts: list[tuple[str, str, str]]) -> None:
     kg = KnowledgeGraph.from_triples(facts)
@@ -95,6 +96,13 @@ def test_plain_names_have_an_empty_prefix() -> None:
     start, line = rdf_lines(".nt", Names())
     assert start == ""
     assert line("_:a", "_:r", "b") == "_:a <urn:pathe:_%3Ar> <urn:pathe:b> .\n"
+
+
+def test_prefixes_that_turtle_cannot_hold_are_left_out() -> None:
+    bad = (("a b", "http://x/"), ("r", "#relative"), ("s", "http://x/> ."), ("1", "http://y/"))
+    start, line = rdf_lines(".ttl", Names((*bad, ("ok", "http://z/"), ("ok", "http://again/"))))
+    assert start == "@prefix ok: <http://z/> .\n\n"
+    assert line("http://x/a", "http://z/r", "http://again/b").startswith("<http://x/a> ok:r <")
 
 
 @pytest.mark.parametrize("suffix", [".nt", ".ttl"])

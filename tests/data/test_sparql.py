@@ -127,6 +127,13 @@ def test_a_query(store: str, tmp_path: Path, query: str) -> None:
     assert kg.names.show(f"{EX}vienna") == "ex:vienna"  # by the query's own prefix
 
 
+def test_a_query_on_a_named_graph(store: str, tmp_path: Path) -> None:
+    (tmp_path / "q.rq").write_text("CONSTRUCT WHERE { ?s ?p ?o }")
+    options = ReadOptions(sparql_query=tmp_path / "q.rq")
+    kg = KnowledgeGraph.read(f"sparql:{store}/query#{GRAPH}", options=options)
+    assert list(kg.entities) == [f"{EX}anna", f"{EX}ben", f"{EX}cy"]
+
+
 def test_queries_that_are_no_graph(store: str, tmp_path: Path) -> None:
     for query, message in {
         "SELECT ?a { ?a ?b ?c }": r"SELECT of three variables, head, relation and tail; got \?a",

@@ -56,8 +56,8 @@ def option(default: T, help: str, *names: str, **more: Any) -> T:
     return field(default=default, metadata={"option": declared})
 
 
-def _file_option(default: T, help: str, *names: str) -> T:
-    return option(default, help, *names, rich_help_panel=FILES)
+def _file_option(default: T, help: str, *names: str, **more: Any) -> T:
+    return option(default, help, *names, rich_help_panel=FILES, **more)
 
 
 _CUT_HELP = "Split one file into train,valid,test, e.g. [cyan]0.8,0.1,0.1[/]."
@@ -97,6 +97,7 @@ class Files:
         None,
         "A prefix of IRIs that the data doesn't declare, e.g. [cyan]ex=http://example.org/[/]; "
         "repeatable.",
+        metavar="PREFIX=IRI",
     )
     base_iri: str | None = _file_option(
         None,
@@ -294,7 +295,7 @@ def _report(report: ReadReport, whose: str = "") -> None:
     """Prints on stderr what the reader removed or skipped."""
     counts = (
         (report.duplicates, "duplicate triple", "removed"),
-        (len(report.labels), "label", "read"),
+        (report.n_labels, "label", "read"),
         (report.literals, "triple", "with a literal left out"),
         (report.skipped, "bad line", f"skipped; the first: {report.first_skipped}"),
         (report.unknown_relations, "triple", "with an unknown relation dropped"),

@@ -78,12 +78,14 @@ class ReadReport:
     notes: list[str] = field(default_factory=list)
     first_skipped: str = ""
     prefixes: list[tuple[str, str]] = field(default_factory=list)
-    labels: dict[str, tuple[Any, str]] = field(default_factory=dict)  # (order, label) by name
+    n_labels: int = 0
+    labels: dict[str, tuple[Any, str]] = field(default_factory=dict)  # until the graph is built
 
     def add_label(self, name: str, order: Any, label: str) -> None:
         """Keeps a name's first label in the given order."""
         if label:
             self.labels[name] = min(self.labels.get(name, (order, label)), (order, label))
+            self.n_labels = len(self.labels)
 
     def skip(self, problem: str, options: ReadOptions, n: int = 1) -> None:
         """Counts n bad lines; raises DataError unless the options say to skip them."""

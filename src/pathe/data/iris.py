@@ -14,6 +14,8 @@ from pathe.data.names import BASE, Names
 
 Line = Callable[[str, str, str], str]
 
+_ABSOLUTE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s<>\"{}|^`\\]*")
+
 # Turtle's letters, and the local names that need no escapes.
 _LETTER = "A-Za-zÀ-ÖØ-öø-\u02ff\u0370-\u037d\u037f-\u1fff\u2070-\u218f\u2c00-\u2fef\u3001-\ud7ff"
 _BYTE = "%[0-9A-Fa-f]{2}"
@@ -25,7 +27,7 @@ _PREFIX = re.compile(f"(?:[{_LETTER}](?:[{_LETTER}_0-9.-]*[{_LETTER}_0-9-])?)?")
 
 def check_base(base: str) -> str:
     """Returns the base IRI; raises ConfigError if it isn't an absolute IRI."""
-    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*:[^\s<>\"{}|^`\\%]*", base):
+    if not _ABSOLUTE.fullmatch(base) or "%" in base:
         raise ConfigError(
             f"--base-iri: expected the start of an IRI, such as {BASE} or http://example.org/; "
             f"got {base!r}."
@@ -67,7 +69,8 @@ def _prefixes(names: Names) -> dict[str, str]:
     """Returns prefixes by IRI: the graph's, or one for the base IRI if there are none."""
     found: dict[str, str] = {}
     for prefix, iri in names.prefixes:
-        if prefix not in found.values() and _PREFIX.fullmatch(prefix):
+        good = _PREFIX.fullmatch(prefix) and _ABSOLUTE.fullmatch(iri)
+        if good and prefix not in found.values():
             found.setdefault(iri, prefix)
     return found or {names.base: ""}
 

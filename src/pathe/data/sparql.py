@@ -29,16 +29,18 @@ _COUNT = "SELECT (COUNT(*) AS ?n) WHERE { %s }"
 
 
 class Endpoint(NamedTuple):
-    """Where to send queries, and the pattern of all triples that are wanted."""
+    """Where to send queries, the pattern of all triples wanted, and the default graph's IRI."""
 
     url: str
-    pattern: str
+    pattern: str = "?s ?p ?o"
+    graph: str = ""
 
 
 def read_sparql(data: str, options: ReadOptions, report: ReadReport) -> Any:
     """Returns a table of the triples at `sparql:URL`, or `sparql:URL#GRAPH` for a named graph.
 
-    With a query in the options, its triples or rows; otherwise all triples.
+    With a query in the options, its triples or rows; otherwise all triples. A graph is the default
+    graph of the query.
     """
     options.reject(("columns", "header", "delimiter"), f"{data} is a SPARQL endpoint")
     ox = require("pyoxigraph", "rdf", f"{data}: reading from a SPARQL endpoint")
@@ -46,7 +48,8 @@ def read_sparql(data: str, options: ReadOptions, report: ReadReport) -> Any:
     query = _ALL % endpoint.pattern
     if options.sparql_query is not None:
         query = _read_query(options.sparql_query, data)
-        report.prefixes += re.findall(r"(?i)\bPREFIX\s+([\w.-]*)\s*:\s*<([^>\s]*)>", query)
+        endpoint = endpoint._replace(graph=data.partition("#")[2])
+        report.prefixes += re.findall(r"(?i)\bPREFIX\s+([\w.-]*)\s*:\s*<(\w[^>\s]*)>", query)
     n_read, n_literals = 0, report.literals
 
     def counted() -> Iterator[tuple[Any, Any, Any]]:
@@ -80,7 +83,7 @@ def _endpoint(ox: Any, data: str) -> Endpoint:
     if parts.username is not None or parts.password is not None:
         raise DataError("Leave user and password out of the address: they aren't supported here.")
     if not graph:
-        return Endpoint(url, "?s ?p ?o")
+        return Endpoint(url)
     try:
         return Endpoint(url, f"GRAPH {ox.NamedNode(graph)} {{ ?s ?p ?o }}")
     except ValueError as error:
@@ -147,7 +150,8 @@ class _NoRedirect(HTTPRedirectHandler):
 @contextmanager
 def _answer(endpoint: Endpoint, query: str) -> Iterator[tuple[str, Any]]:
     """Yields the content type and the stream of an answer; its errors become DataError."""
-    request = Request(endpoint.url, urlencode({"query": query}).encode(), method="POST")
+    form = {"query": query} | ({"default-graph-uri": endpoint.graph} if endpoint.graph else {})
+    request = Request(endpoint.url, urlencode(form).encode(), method="POST")
     request.add_header("Content-Type", "application/x-www-form-urlencoded")
     request.add_header("Accept", _ACCEPT)
     request.add_header("User-Agent", _AGENT)
