@@ -27,6 +27,7 @@ from pathe.core.types import (
     open_part,
 )
 from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.data.names import Names
 from pathe.data.schema import RelationMap, Unknown, align
 from pathe.data.vocabulary import GrowingVocabulary
 from pathe.evaluation.ranking import check_task
@@ -112,6 +113,11 @@ class Predictor:
         """The graph with the facts added so far."""
         return self.scorer.prepared
 
+    @property
+    def names(self) -> Names:
+        """Prefixes and labels of the graph: `names.show(name)`, `names.shown(answers)`."""
+        return self.entity_names.vocabulary.spellings
+
     # answers
 
     def tails(
@@ -179,14 +185,19 @@ class Predictor:
         ids = self.prepared.known().find(self._ids([query]), part)[1]
         return (self.relation_names if part == "relation" else self.entity_names).names(ids.cpu())
 
-    def check_names(self, query: Query) -> None:
-        """Raises UnknownNameError, which suggests the closest names, if a name is unknown."""
+    def exact(self, query: Query) -> Query:
+        """Returns a query with exact names: prefixes and labels are resolved.
+
+        Raises UnknownNameError, which suggests the closest names, if a name is unknown.
+        """
+        names: list[str | None] = []
         for part, name in zip(PARTS, query, strict=True):
-            if name is not None:
-                if part == "relation":
-                    self._asked_relations([name])
-                else:
-                    self.entity_names.id(name)
+            if name is not None and part == "relation":
+                name = self.relation_names[int(self._asked_relations([name])[0])]
+            elif name is not None:
+                name = self.entity_names.exact(name)
+            names.append(name)
+        return names[0], names[1], names[2]
 
     def score(self, triples: Iterable[Fact], asked: Part | None = None) -> list[ScoredTriple]:
         """Returns each triple's score, and the rank and probability of one part of it.
@@ -194,7 +205,7 @@ class Predictor:
         `asked` is that part: by default the tail, or the relation if the model was trained for
         relations only.
         """
-        triples, rows = list(triples), []
+        triples, rows = list(triples), list[ScoredTriple]()
         if asked is not None and asked not in PARTS:
             raise ConfigError(f"asked must be head, relation or tail; got {asked!r}.")
         part = self._part(asked)
@@ -208,8 +219,10 @@ class Predictor:
                 rank_B = rank(scores_BC, true_B1[:, 0]).realistic_B.floor().long()
                 chance_B = self._log_probabilities(scores_BC, part, own_B1)[:, 0].exp()
                 columns = (own_B1[:, 0], chance_B, rank_B, known_BC.gather(1, true_B1)[:, 0])
-                rows += list(zip(*(column.tolist() for column in columns), strict=True))
-        return [ScoredTriple(*fact, *rest) for fact, rest in zip(triples, rows, strict=True)]
+                cells = zip(*(column.tolist() for column in columns), strict=True)
+                facts = self._named(ids_B3.tolist())
+                rows += [ScoredTriple(*f, *rest) for f, rest in zip(facts, cells, strict=True)]
+        return rows
 
     def use_types(self, types: str | TypesOf) -> None:
         """Sets the types that `type` chooses by: the name of a relation, or types by entity.
@@ -300,6 +313,7 @@ class Predictor:
         between them. `asked` is the part that is ranked, as in `score`.
         """
         [scored] = self.score([(head, relation, tail)], asked)
+        head, relation, tail = scored.head, scored.relation, scored.tail
         ids_3 = self._ids([(head, relation, tail)])[0]
         score = self._triple_score(ids_3, asked)
         patterns, bridges = bridge_evidence(score, int(ids_3[1]), self._named, self.relation_names)
