@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
+from copy import copy
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
@@ -86,7 +87,11 @@ class Names:
             case dict():
                 return {key: self._map(v) for key, v in value.items()}
             case list():
-                return [self._map(v) for v in value]
+                rows = copy(value)  # it may be a class of its own, with attributes
+                rows[:] = [self._map(v) for v in value]
+                if hasattr(rows, "__dict__"):
+                    vars(rows).update(self._map(vars(value)))
+                return rows
             case tuple() if type(value) is tuple:
                 return tuple(self._map(v) for v in value)
             case _ if is_dataclass(value) and not isinstance(value, type):
