@@ -90,6 +90,23 @@ class Row:
     steps: list[tuple[str, str, str]]
 
 
+class Rows(list[Row]):
+    """Rows of a query."""
+
+    def __init__(self, rows: list[Row], query: tuple[str, str, None]) -> None:
+        super().__init__(rows)
+        self.query = query
+
+
+def test_lists_with_attributes_keep_them(kg: KnowledgeGraph) -> None:
+    rows = Rows([Row(1, f"{EX}austria", [])], (f"{EX}graz", f"{EX}cityIn", None))
+    shown = kg.names.shown(rows)
+    assert isinstance(shown, Rows)
+    assert shown == [Row(1, "Republic of Austria", [])]
+    assert shown.query == ("Graz", "ex:cityIn", None)
+    assert rows.query[0] == rows[0].name.replace("austria", "graz") == f"{EX}graz"
+
+
 def test_results_are_shown_as_copies(kg: KnowledgeGraph) -> None:
     row = Row(1, f"{EX}graz", [(f"{EX}graz", f"{EX}cityIn", f"{EX}austria")])
     assert kg.names.shown((row, None, 0.5)) == (
@@ -97,20 +114,6 @@ def test_results_are_shown_as_copies(kg: KnowledgeGraph) -> None:
     )  # fmt: skip
     assert kg.names.shown({f"{EX}graz": [f"{EX}graz"]}) == {f"{EX}graz": ["Graz"]}
     assert Names().shown(row) is row
-
-
-class Rows(list[Row]):
-    def __init__(self, rows: list[Row], query: str) -> None:
-        super().__init__(rows)
-        self.query = query
-
-
-def test_lists_of_results_keep_their_class_and_attributes(kg: KnowledgeGraph) -> None:
-    rows = Rows([Row(1, f"{EX}graz", [])], f"{EX}vienna")
-    shown = kg.names.shown(rows)
-    assert isinstance(shown, Rows)
-    assert (shown, shown.query) == ([Row(1, "Graz", [])], "Vienna")
-    assert (rows[0].name, rows.query) == (f"{EX}graz", f"{EX}vienna")
 
 
 @pytest.mark.parametrize(

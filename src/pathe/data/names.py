@@ -92,11 +92,11 @@ class Names:
             case dict():
                 return {key: self._map(v) for key, v in value.items()}
             case list():
-                found = copy(value)  # of its own class, with its own attributes
-                found[:] = [self._map(v) for v in value]
-                for key, own in getattr(value, "__dict__", {}).items():
-                    setattr(found, key, self._map(own))
-                return found
+                rows = copy(value)  # it may be a class of its own, with attributes
+                rows[:] = [self._map(v) for v in value]
+                if hasattr(rows, "__dict__"):
+                    vars(rows).update(self._map(vars(value)))
+                return rows
             case tuple() if type(value) is tuple:
                 return tuple(self._map(v) for v in value)
             case _ if is_dataclass(value) and not isinstance(value, type):
