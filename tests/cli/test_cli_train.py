@@ -167,3 +167,75 @@ def test_two_processes_train_one_model(place):
     assert 0 < result["mrr"] <= 1
     lines = (place / "runs" / "two" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["epoch"] for line in lines] == [0, 1]  # one of them writes
+
+
+def test_seed_and_device_are_settings_and_the_time_is_told(place):
+    made = pathe("train", "graph", *TINY, "--seed", "7", "--device", "cpu", "--out", "s", cwd=place)
+    assert made.returncode == 0, made.stderr
+    kept = yaml.safe_load((place / "s" / "config.yaml").read_text())
+    assert (kept["seed"], kept["accelerator"]) == (7, "cpu")
+    lines = made.stderr.splitlines()
+    told = [i for i, line in enumerate(lines) if line.startswith("this takes at most about")]
+    first = next(i for i, line in enumerate(lines) if line.startswith("epoch 1/2"))
+    assert len(told) == 1
+    assert told[0] < first
+    assert "left" in lines[first]
+
+
+def test_training_goes_on_from_a_model(place):
+    (place / "more").mkdir(exist_ok=True)
+    for split in ("train", "valid", "test"):
+        lines = (place / "graph" / f"{split}.txt").read_text()
+        more = "new\tr0\te1\nnew\tr1\te2\n" if split == "train" else ""
+        (place / "more" / f"{split}.txt").write_text(lines + more)
+    again = ("train", "more", "--from", "runs/graph-multi", "--set", "max_epochs=1", "--out")
+    made = pathe(*again, "on", cwd=place)
+    assert made.returncode == 0, made.stderr
+    assert "goes on from the model in runs/graph-multi\n" in made.stderr
+    result = json.loads((place / "on" / "result.json").read_text())
+    assert result["config"]["task"] == "multi"
+    assert 0 < result["start_valid_score"] <= result["best_valid_score"]
+    longer = pathe("train", "more", "--resume", "--out", "on", "--set", "max_epochs=2", cwd=place)
+    assert longer.returncode == 0, longer.stderr
+    lines = (place / "more" / "train.txt").read_text()
+    (place / "more" / "train.txt").write_text(lines + "e1\tr00\te5\n")
+    assert "lacks 'r00'. Closest: 'r0'" in refused(*again, "off", cwd=place)
+    assert not (place / "off").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ("--minutes must be above 0; got 0", ["--minutes", "0"]),
+        ("--minutes must be above 0; got -2", ["--minutes", "-2"]),
+        ("--quick and --minutes exclude each other", ["--quick", "--minutes", "2"]),
+        ("--quick chooses its own settings: leave --preset out", ["--quick", "--preset", "tiny"]),
+        ("--from chooses its own settings", ["--from", "runs/graph-multi", "--preset", "tiny"]),
+        ("graph: not a model folder, as it has no config.json", ["--from", "graph"]),
+        ("leave --from out", ["--from", "runs/graph-multi", "--resume", "--out", "b"]),
+        ("needs dim=8", ["--from", "runs/graph-multi", "--set", "dim=16"]),
+    ],
+)
+def test_options_of_train_that_can_not_be_used(place, words, given):
+    assert words in refused("train", "graph", *given, cwd=place)
+
+
+def test_facts_are_added_and_removed_for_one_command(place):
+    (place / "add.csv").write_text("new one,r0,e1\nnew one,r1,e2\n")
+    (place / "remove.tsv").write_text("e1\tr1\te8\n")
+    ask = ("--data", "graph", "--relation", "r1", "--json", "-k", "30", "--head")
+    for model in ([], ["runs/graph-multi"]):
+        made = pathe("predict", *model, *ask, "e1", "--remove", "remove.tsv", cwd=place)
+        assert made.returncode == 0, made.stderr
+        assert "1 fact of remove.tsv removed\n" in made.stderr
+        assert "e8" in [a["name"] for a in json.loads(made.stdout)]  # no longer known
+        made = pathe("predict", *model, *ask, "new one", "--add", "add.csv", cwd=place)
+        assert "2 new facts of add.csv added\n" in made.stderr
+        names = [a["name"] for a in json.loads(made.stdout)]
+        assert names
+        assert "e2" not in names
+    (place / "remove.tsv").write_text("e1\tr1\te8\ne1\tr1\te77\n")
+    for verb in ("predict", "evaluate", "missing", "similar"):
+        more = {"predict": ("--head", "e1", "--relation", "r1"), "similar": ("--entity", "e1")}
+        given = (verb, "--data", "graph", "--remove", "remove.tsv", *more.get(verb, ()))
+        assert "remove.tsv, line 2: " in refused(*given, cwd=place)

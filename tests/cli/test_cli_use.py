@@ -105,6 +105,15 @@ def test_json_evidence_holds_bridges_and_scores_without_paths(ask, place):
     assert why.bridges
     assert [[tuple(step) for step in b["steps"]] for b in found["bridges"]] == [
         b.steps for b in why.bridges]  # fmt: skip
+    parts = [pattern["added"] for pattern in found["patterns"]]
+    assert found["bridged"] == pytest.approx(sum(parts) + found["rest"], abs=1e-4)
+    assert found["patterns"][0]["relations"] == why.patterns[0].relations
+    _, shown, _ = ask("predict", "bridged", "--data", "graph", *given[:-1])
+    assert why.patterns[0].words() in shown
+    assert "other paths" in shown
+    _, shown, _ = ask("predict", "bridged", "--data", "graph", *given[:-2], "--paths")
+    assert " between e0001 " in shown
+    assert "other paths" not in shown
     assert found["bridged"] == pytest.approx(why.bridged, abs=1e-4)
     assert found["alone"] == pytest.approx(why.alone, abs=1e-4)
 

@@ -151,6 +151,9 @@ def test_support_is_counted_over_distinct_pairs():
         assert how(edges, (0, 0), 2) == (0, 2)  # (3, 1), (3, 2)
         assert how(edges, (0, 3 + 0), 2) == (0, 0)  # there and back again counts for nothing
         assert how(edges, (3 + 2,), 0) == (1, 1)  # (3, 0) against the arrow
+        assert how(edges, (0, 1), 1) == (0, 2)  # 0 has no edge of relation 1,
+        assert how(edges, (0, 1), 1, True) == (0, 0)  # so its pairs don't count
+        assert how(edges, (0, 1), 2, True) == (1, 2)
 
 
 def test_rules_need_bridges():

@@ -74,6 +74,19 @@ def test_what_is_said_of_missing_triples_is_what_was_measured():
         assert f"| {name} | {' | '.join(map(str, counts.values()))} |" in text
 
 
+def test_kinds_nearly_never_lose_the_answer():
+    text = (ROOT / "docs" / "decisions" / "0006-using-a-model.md").read_text()
+    about = json.loads((ROOT / "benchmarks" / "kinds.json").read_text())
+    assert about["command"] == "python benchmarks/kinds.py"
+    for name, found in about["graphs"].items():
+        assert found["recall"] > 0.995
+        sides = found["complete"].values()
+        n, wrong = (sum(side[key] for side in sides) for key in ("queries", "with_hidden_answer"))
+        row = [name, f"{found['hidden_answers']:,}", str(found["lost_answers"])]
+        row += [f"{found['candidates_left']:.1%}", f"{wrong:,} of {n:,}"]
+        assert f"| {' | '.join(row)} |" in text
+
+
 def test_what_is_said_of_vectors_from_contexts_is_what_was_measured():
     text = (ROOT / "docs" / "decisions" / "0011-vectors-from-contexts.md").read_text()
     found = json.loads((ROOT / "benchmarks" / "vectors.json").read_text())

@@ -15,10 +15,12 @@ from support.runs import SMALL, train, weights
 
 from pathe.core.config import configure
 from pathe.core.errors import ConfigError, Interrupted, ModelError, PatheError, TrainingError
+from pathe.evaluation.metrics import METRICS
 from pathe.evaluation.ranking import evaluate
 from pathe.model.artifact import load_model
 from pathe.model.pathe import count_parameters
 from pathe.training import run as runs
+from pathe.training.train import TrainedRun
 from pathe.training.vector_learner import PathELearner
 
 
@@ -333,3 +335,15 @@ def test_a_run_saves_its_weights_once(tmp_path, monkeypatch):
     assert len(saved) == 1
     card = (tmp_path / "run" / "model" / "README.md").read_text()
     assert f"| mrr | {round(result['mrr'], 4)} |" in card  # written after evaluation
+
+
+def test_a_run_in_a_notebook(tmp_path):
+    side = dict.fromkeys([metric.key for metric in METRICS], 0.5)
+    result = side | {"split": "test", "head": side, "tail": side, "relation": side}
+    run = TrainedRun(tmp_path / "<b>run", result | {"train_seconds": 12.3, "parameters": 1234})
+    page = run._repr_html_()
+    assert "&lt;b&gt;run" in page
+    assert all(word in page for word in ("heads", "tails", "relations", "MRR", "1,234 parameters"))
+    assert page.count("<tr>") == 5
+    assert repr(run).endswith("test MRR 0.500, 12 s)")
+    assert TrainedRun(tmp_path, {})._repr_html_().count("<tr>") == 1  # the header alone

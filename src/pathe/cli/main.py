@@ -12,12 +12,13 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
+from pathe.cli.facts import check, classify, missing
 from pathe.cli.graph import analyze, convert, paths
 from pathe.cli.lab import reproduce, tune
 from pathe.cli.model import config, evaluate, train
 from pathe.cli.output import err, out, prepare_output
 from pathe.cli.pretrain import pretrain
-from pathe.cli.use import embed, missing, predict, pull, push, rules, schema, similar
+from pathe.cli.use import embed, predict, pull, push, rules, schema, similar
 from pathe.core.errors import Interrupted, PatheError
 
 app = typer.Typer(
@@ -58,7 +59,9 @@ def _root(
 
     [cyan]pathe analyze examples/europe.csv[/]  (what is in the graph?)
 
-    [cyan]pathe missing --data examples/europe.csv -k 20[/]  (what does it lack?)
+    [cyan]pathe missing examples/europe.csv[/]  (what does it lack?)
+
+    [cyan]pathe check examples/europe.csv[/]  (which facts look wrong?)
 
     [cyan]pathe predict --data examples/europe.csv --head Paris --relation "lies on"[/]
 
@@ -72,7 +75,7 @@ app.callback(help=_paragraphs(_root))(_root)
 PANELS = {
     "Graphs": (analyze, paths, convert),
     "Models": (train, pretrain, evaluate, config, push, pull),
-    "Predictions": (predict, similar, rules, missing, embed, schema),
+    "Predictions": (predict, missing, classify, check, similar, rules, embed, schema),
     "Research": (reproduce, tune),
 }
 for panel, commands in PANELS.items():

@@ -51,7 +51,11 @@ class TrainOptions:
         None,
         "Stop training after this many minutes and keep the best model; evaluation comes on top.",
     )
-    quick: bool = option(False, "A first look: about a minute of work.", "--quick")
+    quick: bool = option(
+        False,
+        "A first look: half a minute of training, then evaluation on a sample if that is slow.",
+        "--quick",
+    )
     start: Path | None = option(
         None,
         "Go on from a trained model: a run folder or a model folder. Its graph may have other "
@@ -69,7 +73,7 @@ class TrainOptions:
     seed: int | None = option(
         None, "Seed of weights, batches and paths. Default: 0.", show_default=False
     )
-    device: str | None = option(
+    device: Literal["auto", "cpu", "gpu"] | None = option(
         None,
         "[cyan]auto[/] (a GPU if there is one), [cyan]cpu[/] or [cyan]gpu[/]. Default: auto.",
         show_default=False,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FILES, OUTPUT, SAMPLING = "How to read the files", "Output", "Sampling"
 MODEL_AND_DATA = "Model and data"
+QUERY = "Query"
 DATA_HELP = (
     "A file (.tsv .csv .txt .parquet .nt .nq .ttl .rdf, plain or .gz .zst .xz .bz2), a folder with "
     "train/valid/test files, a GraIL, OpenKE or Neo4j folder, a store ([cyan]sparql:URL[/], "
@@ -51,12 +52,29 @@ DataOption = Annotated[
     ),
 ]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="A run folder or a model folder.")]
+
+
+def _checked(k: int) -> int:
+    from pathe.core.types import check_k
+
+    check_k(k)
+    return k
+
+
+K = Annotated[
+    int,
+    typer.Option("-k", callback=_checked, help="Number of results.", rich_help_panel=QUERY),
+]
+OnlyRelations = Annotated[
+    list[str] | None,
+    typer.Option(help="Only this relation; repeatable.", rich_help_panel=QUERY),
+]
 AnyModel = Annotated[
     Path | None,
     typer.Argument(
         metavar="MODEL",
         help="A run folder or a model folder. Default: the pre-trained model of the package, which "
-        "works on any graph.",
+        "works on any graph; then the graph may be given here instead of as --data.",
         show_default=False,
     ),
 ]
@@ -320,12 +338,15 @@ class ModelOnData(ModelFiles):
     def load(self) -> tuple[Artifact, KnowledgeGraph, torch.device]:
         """Loads the model, reads the data in its relations and picks the device."""
         from pathe.core.hardware import pick_device
-        from pathe.model.artifact import load_model
+        from pathe.model.artifact import is_model, load_model
 
-        artifact = load_model(self.model)  # first: it may be the graph, without --data before it
-        if self.data is None:
+        model, data = self.model, self.data
+        if data is None and model is not None and not is_model(model):
+            model, data = None, str(model)  # a graph alone
+        artifact = load_model(model)
+        if data is None:
             raise PatheError("Give the graph: --data DATA, a file, a folder or a data set's name.")
-        return artifact, self.read(self.data, artifact), pick_device(self.device)
+        return artifact, self.read(data, artifact), pick_device(self.device)
 
     def predictor(self) -> Predictor:
         """Returns a predictor for the model on the data; encodes nothing yet."""

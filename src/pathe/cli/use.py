@@ -1,4 +1,4 @@
-"""Commands that use a model: predict, similar, rules, missing, embed, schema, push, pull."""
+"""Commands that use a model: predict, similar, rules, embed, schema, push, pull."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import typer
 from pathe.cli.candidates import CandidateOptions, QueryCandidateOptions
 from pathe.cli.options import (
     OUTPUT,
+    QUERY,
     DataOption,
+    K,
     Model,
     ModelFiles,
     ModelOnData,
+    OnlyRelations,
     Output,
     TripleOutput,
     grouped,
@@ -22,8 +25,8 @@ from pathe.cli.options import (
 )
 from pathe.cli.output import err, progress_bar, tell
 from pathe.core.errors import PatheError, UnknownNameError
-from pathe.core.types import PARTS, check_k, fill, open_part
-from pathe.predict.results import MissingTriple, Neighbour, Rule, ScoredTriple
+from pathe.core.types import PARTS, fill, open_part
+from pathe.predict.results import Neighbour, Rule, ScoredTriple
 from pathe.reports import tables as show
 from pathe.reports.plots import check_picture
 
@@ -33,20 +36,7 @@ if TYPE_CHECKING:
     from pathe.predict.results import Answers
 
 
-def _checked(k: int) -> int:
-    check_k(k)
-    return k
-
-
-QUERY, HUB = "Query", "Hub"
-K = Annotated[
-    int,
-    typer.Option("-k", callback=_checked, help="Number of results.", rich_help_panel=QUERY),
-]
-OnlyRelations = Annotated[
-    list[str] | None,
-    typer.Option(help="Only this relation; repeatable.", rich_help_panel=QUERY),
-]
+HUB = "Hub"
 Repository = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The hub repository.")]
 ANSWER_ROW = {
     "head": str, "relation": str, "tail": str, "asked": str,
@@ -148,8 +138,10 @@ def _answer_one(
     if plot and reasons:
         from pathe.reports.evidence_plot import plot_evidence
 
-        plot_evidence(p.names.shown(reasons[0]), plot)
+        lacking = plot_evidence(p.names.shown(reasons[0]), plot)
         tell(f"drawn to {plot}")
+        if lacking:
+            tell(f"no installed font has {lacking}: install one, or draw to .svg")
     reasons = reasons if options.reasons else []
     rows = [dict(vars(row)) for row in scored]
     if found is not None:
@@ -183,7 +175,7 @@ def _answer_file(
 
     read = read_queries(path)
     p = source.predictor()
-    queries = _with_known_names(p, read, path, source.on_error == "skip")
+    queries = with_known_names(p, read, path, source.on_error == "skip")
     which = candidates.choose(p, source.on_error == "skip")
     with output.rows(ANSWER_ROW, p.names) as write, progress_bar("answering") as progress:
         found = p.answer(queries, options.k, filter_known=not options.known, **which)
@@ -195,7 +187,7 @@ def _answer_file(
         tell(f"wrote {output.out}: answers to {len(queries):,} queries")
 
 
-def _with_known_names(
+def with_known_names(
     p: Predictor, read: list[tuple[int, Query]], path: Path, skip: bool
 ) -> list[Query]:
     """Returns the queries whose names are known; others are skipped, or an error with the line."""
@@ -277,31 +269,6 @@ def rules(
             status.update(f"explaining triples of {p.names.show(rule.relation)} ...")
             found.append(rule)
     output.show([vars(rule) for rule in found], show.rules(p.names.shown(found)), Rule)
-
-
-@grouped
-def missing(
-    source: ModelOnData,
-    *,
-    k: K = 100,
-    relation: OnlyRelations = None,
-    output: TripleOutput,
-) -> None:
-    """List the most plausible triples that the graph lacks, best first.
-
-    For each relation, every head that it has in the graph is scored with every tail, in chunks; for
-    an entity without triples of a relation, use [cyan]pathe predict[/]. Plausibility is the
-    geometric mean of two probabilities: of the tail given head and relation, and of the head given
-    relation and tail.
-
-    Example: [cyan]pathe missing --data examples/europe.csv -k 20[/]
-    """
-    output.check()
-    p = source.predictor()
-    with progress_bar("scoring") as progress:
-        found = list(p.missing(k, relations=relation, progress=progress))
-    rows = [vars(row) for row in found]
-    output.show(rows, show.missing(p.names.shown(found)), MissingTriple, names=p.names)
 
 
 @grouped

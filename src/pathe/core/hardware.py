@@ -27,6 +27,11 @@ def pick_device(wanted: str = "auto") -> torch.device:
     return torch.device("cpu")
 
 
+def as_device(wanted: torch.device | str) -> torch.device:
+    """Returns a torch device: by `pick_device`, or one that torch knows by this name."""
+    return pick_device(str(wanted)) if wanted in ("auto", "gpu") else torch.device(wanted)
+
+
 def free_memory(device: torch.device) -> int:
     """Returns the bytes of memory that are free on the device."""
     if device.type == "cuda":

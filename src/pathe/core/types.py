@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Literal
 
@@ -49,6 +49,32 @@ def is_encodable(name: str) -> bool:
 def check_fact(fact: Any) -> None:
     if not is_fact(fact):
         raise DataError(f"A fact is three names: head, relation and tail; got {fact!r}.")
+
+
+def rows_of(given: Any) -> Iterator[Any]:
+    """Yields queries or facts: of a list, a data frame, or a single one; dicts become tuples.
+
+    A dict has the keys head, relation and tail; a part that it lacks is None.
+    """
+    if hasattr(given, "itertuples"):  # a data frame
+        named = set(PARTS) <= set(given.columns)
+        given = (given[list(PARTS)] if named else given).itertuples(index=False, name=None)
+    elif isinstance(given, Mapping) or _is_row(given):
+        given = [given]
+    elif isinstance(given, str):
+        raise DataError(f"Expected head, relation and tail, as three names; got {given!r}.")
+    for row in given:
+        if isinstance(row, Mapping):
+            if unknown := [key for key in row if key not in PARTS]:
+                raise DataError(f"A dict has the keys head, relation and tail; got {unknown[0]!r}.")
+            row = tuple(row.get(part) for part in PARTS)
+        yield row
+
+
+def _is_row(given: Any) -> bool:
+    """Whether this is one query or fact, rather than several."""
+    names = isinstance(given, tuple | list) and len(given) == 3
+    return names and all(part is None or isinstance(part, str) for part in given)
 
 
 def check_k(k: Any) -> None:

@@ -15,9 +15,10 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from pathe.core import html
 from pathe.core.errors import DataError
 from pathe.core.files import check_new_folder, replacing
-from pathe.core.types import PARTS
+from pathe.core.types import PARTS, rows_of
 from pathe.data.benchmarks import read_named
 from pathe.data.columns import (
     READABLE,
@@ -40,6 +41,7 @@ from pathe.data.triples import check_writable, encode, split_triples, unique_tri
 from pathe.data.vocabulary import Vocabulary
 
 SPLITS = ("train", "valid", "test")
+SHOWN = 8  # relations in a notebook
 Relations = Vocabulary | Literal["train", "every"]  # given, or those of train or of every split
 _ALIASES = {"training": "train", "dev": "valid", "validation": "valid", "testing": "test"}
 
@@ -63,6 +65,21 @@ class KnowledgeGraph:
             f"KnowledgeGraph({self.name!r}, {self.n_entities:,} entities, {self.n_relations:,} "
             f"relations, {sizes} train / valid / test triples)"
         )
+
+    def _repr_html_(self) -> str:
+        sizes = ", ".join(f"{split} {len(t):,}" for split, t in self.splits.items() if len(t))
+        about = f"{self.n_entities:,} entities, {self.n_relations:,} relations; triples: {sizes}"
+        counts_R, order_R = torch.bincount(self.train[:, 1]).sort(descending=True, stable=True)
+        rows = []
+        for r, n in zip(order_R[:SHOWN].tolist(), counts_R[:SHOWN].tolist(), strict=True):
+            head, _, tail = self.train[(self.train[:, 1] == r).nonzero()[0, 0]].tolist()
+            names = self.relations[r], self.entities[head], self.entities[tail]
+            relation, head, tail = self.names.shown(names)
+            rows.append((relation, n, head, tail))
+        columns = ("relation", "training triples", "a head", "its tail")
+        rest = f"... and {self.n_relations - SHOWN:,} more relations"
+        more = html.line(rest) if self.n_relations > SHOWN else ""
+        return html.title(self.name, about) + html.table(columns, rows) + more
 
     @property
     def n_entities(self) -> int:
@@ -144,16 +161,15 @@ class KnowledgeGraph:
     @classmethod
     def from_triples(
         cls,
-        train: Iterable[tuple[str, str, str]],
-        valid: Iterable[tuple[str, str, str]] = (),
-        test: Iterable[tuple[str, str, str]] = (),
+        train: Iterable[Any],
+        valid: Iterable[Any] = (),
+        test: Iterable[Any] = (),
         name: str = "graph",
     ) -> KnowledgeGraph:
-        """Builds a graph from (head, relation, tail) names: lists, arrays or data frames."""
+        """Builds a graph from (head, relation, tail) names: lists, arrays, dicts, data frames."""
         sources = []
         for split, rows in zip(SPLITS, (train, valid, test), strict=True):
-            rows = rows.itertuples(index=False) if hasattr(rows, "itertuples") else rows
-            table = named_table(list(rows), f"{name} {split}")
+            table = named_table(list(rows_of(rows)), f"{name} {split}")
             sources.append(_Source(split, f"{name} {split}", table, lambda i: f", triple {i + 1}"))
         return _build(name, sources, "train", ReadOptions(), ReadReport())
 

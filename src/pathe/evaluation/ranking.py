@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from pathe.core.errors import ConfigError, DataError
+from pathe.core.hardware import as_device
 from pathe.core.randomness import keyed
 from pathe.core.types import SIDES, Progress
 from pathe.data.knowledge_graph import KnowledgeGraph
@@ -16,7 +18,7 @@ from pathe.evaluation.metrics import HEADLINE, compute
 from pathe.graph.known import KnownTriples
 from pathe.graph.negatives import corrupt
 from pathe.graph.prepared import PreparedGraph, TestSet, prepare
-from pathe.model.artifact import Artifact
+from pathe.model.artifact import Artifact, load_model
 from pathe.model.builder import build_scorer, paper_count
 from pathe.model.pathe import count_parameters
 from pathe.model.ranks import Ranks, join
@@ -24,14 +26,14 @@ from pathe.model.scorer import Scorer
 
 
 def evaluate(
-    artifact: Artifact,
-    kg: KnowledgeGraph | PreparedGraph,
+    artifact: Artifact | str | Path,
+    kg: KnowledgeGraph | PreparedGraph | str | Path,
     *,
     split: str = "test",
     protocol: str = "full",
     test_set: TestSet = "seen",
     task: str | None = None,
-    device: torch.device | str = "cpu",
+    device: torch.device | str = "auto",
     n_paths: int | None = None,
     seed: int | None = None,
     progress: Progress | None = None,
@@ -39,10 +41,12 @@ def evaluate(
 ) -> dict[str, Any]:
     """Evaluates a model on a split of a graph; entities are encoded from the graph's train split.
 
+    Both may be given as paths; `device` is auto (a GPU if there is one), cpu, gpu or torch's name.
     Known triples of train, valid and test are filtered. A multi-task model is evaluated on links,
     with the metrics of relations under `relation`, unless `task` is given. `at_most` limits the
     number of triples to a fixed sample.
     """
+    artifact = artifact if isinstance(artifact, Artifact) else load_model(artifact)
     n_negatives, config = read_protocol(protocol), artifact.config
     task = check_task(config.task, task)
     prepared = aligned(artifact, kg, device)
@@ -104,9 +108,14 @@ def _none_left(kg: KnowledgeGraph, split: str, test_set: TestSet, n_dropped: int
 
 
 def aligned(
-    artifact: Artifact, kg: KnowledgeGraph | PreparedGraph, device: torch.device | str
+    artifact: Artifact,
+    kg: KnowledgeGraph | PreparedGraph | str | Path,
+    device: torch.device | str,
 ) -> PreparedGraph:
-    """Returns the prepared graph on the device, with the model's relation ids."""
+    """Returns the prepared graph on the device, with the model's relation ids; reads a path."""
+    device = as_device(device)
+    if isinstance(kg, str | Path):
+        kg = KnowledgeGraph.read(kg, every_relation=True)
     if isinstance(kg, PreparedGraph):
         same = artifact.relations is None or kg.kg.relations == artifact.relations
         return kg.on(device) if same else prepare(align(kg.kg, artifact.relations), device)

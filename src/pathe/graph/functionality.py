@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from pathe.core.tensors import Tensors
-from pathe.core.types import SIDES, Side
+from pathe.core.types import Side
+from pathe.graph.adjacency import Contexts, Graph
 
 SINGLE = 0.9  # share of queries with exactly one answer from which on a relation is functional;
 QUERIES = 5  # with fewer queries, no relation is
@@ -31,28 +32,26 @@ class Functionality(Tensors):
     functional_R: Tensor  # bool: the verdict
 
 
-def functionality(
-    triples_M3: Tensor, n_relations: int, overrides: Overrides | None = None
-) -> dict[Side, Functionality]:
-    """Counts the answers per query of each relation, by side; the triples must be unique.
+def functionality(graph: Graph, overrides: Overrides | None = None) -> dict[Side, Functionality]:
+    """Counts the answers per query of each relation, by side.
 
     A relation is functional if at least `SINGLE` of at least `QUERIES` queries have exactly one
     answer, unless `overrides` says otherwise.
     """
-    found = {side: _count(triples_M3.long(), n_relations, side) for side in SIDES}
+    contexts: dict[Side, Contexts] = {"tail": graph.out_contexts, "head": graph.in_contexts}
+    found = {side: _count(own, graph.n_relations) for side, own in contexts.items()}
     for (relation, side), verdict in (overrides or {}).items():
         found[side].functional_R[relation] = verdict
     return found
 
 
-def _count(triples_M3: Tensor, n_relations: int, side: Side) -> Functionality:
-    asked_M = triples_M3[:, 0 if side == "tail" else 2]
-    keys_Q, answers_Q = (asked_M * n_relations + triples_M3[:, 1]).unique(return_counts=True)
-    relations_Q = keys_Q % n_relations
-    queries_R = torch.bincount(relations_Q, minlength=n_relations)
-    ones_R = torch.bincount(relations_Q[answers_Q == 1], minlength=n_relations)
-    triples_R = torch.bincount(triples_M3[:, 1], minlength=n_relations)
+def _count(contexts: Contexts, n_relations: int) -> Functionality:
+    """Counts context entries: each is a query, and its count is the number of answers."""
+    relations_P, answers_P = contexts.relations_P.long(), contexts.counts_P
+    queries_R = torch.bincount(relations_P, minlength=n_relations)
+    ones_R = torch.bincount(relations_P[answers_P == 1], minlength=n_relations)
+    triples_R = torch.bincount(relations_P, answers_P.double(), minlength=n_relations)
     n_R = queries_R.clamp(min=1)
     single_R = ones_R / n_R
     functional_R = (single_R >= SINGLE) & (queries_R >= QUERIES)
-    return Functionality(queries_R, triples_R / n_R, single_R, functional_R)
+    return Functionality(queries_R, (triples_R / n_R).float(), single_R, functional_R)

@@ -91,7 +91,7 @@ class PreparedGraph:
     @cached_property
     def functionality(self) -> dict[Side, Functionality]:
         """How many answers the queries of each relation have in training, by side."""
-        return functionality(self.train_M3, self.n_relations)
+        return functionality(self.graph)
 
     @cached_property
     def kinds(self) -> Kinds:

@@ -124,6 +124,12 @@ def model_folder(folder: str | Path) -> Path:
     return folder
 
 
+def is_model(folder: str | Path) -> bool:
+    """Whether a folder is a model, or a run, finished or not."""
+    names = (CONFIG, "config.yaml", "checkpoint.pt")
+    return any((Path(folder) / name).is_file() for name in (*names, f"model/{CONFIG}"))
+
+
 def load_model(folder: str | Path | None = None) -> Artifact:
     """Loads a model folder, or that of a run, and checks its digests and contents.
 

@@ -64,7 +64,7 @@ class Scorer(ABC):
     def triple(self, triple_3: Tensor, part: Part, held_out: HeldOut | None = None) -> TripleScore:
         """Returns one triple's score, which can be recomputed with paths or edges left out.
 
-        Bridges don't use the edges of held-out triples.
+        Held-out triples are left out of bridges and contexts, but not of entity vectors.
         """
 
     @abstractmethod
@@ -378,7 +378,10 @@ class GraphScorer(Scorer):
 
     @torch.no_grad()
     def triple(self, triple_3: Tensor, part: Part, held_out: HeldOut | None = None) -> TripleScore:
-        bridge = self.bridge_score(triple_3, part, held_out)
+        if held_out is not None:
+            scorer = GraphScorer(self.model, self.prepared, self.seed, held_out)
+            return scorer.triple(triple_3, part)
+        bridge = self.bridge_score(triple_3, part)
         alone = self._context_scores(triple_3, part)
         if part == "relation":
             relation = int(triple_3[1])

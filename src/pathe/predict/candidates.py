@@ -39,6 +39,14 @@ class QueryCandidates(Candidates, total=False):
     plausible: bool  # only those that could be answers; default: unless `among` or `type` is given
 
 
+class FactsOf(TypedDict, total=False):
+    """Which facts to look at; without any of these, all of them."""
+
+    relations: str | Iterable[str] | None  # only of these
+    entities: str | Iterable[str] | None  # only those that one of these takes part in
+    type: str | None  # only those that an entity of this type takes part in
+
+
 @dataclass(frozen=True)
 class Ranked:
     """The candidates of some queries, for one device."""
@@ -46,19 +54,24 @@ class Ranked:
     allowed_E: Tensor | None  # None: all
     kinds: Kinds | None  # None: implausible candidates are ranked, too
 
-    def left_out(self, ids_B3: Tensor, part: Part, known_BC: Tensor) -> tuple[Tensor, list[int]]:
-        """Returns which candidates aren't ranked, and how many of them are implausible.
+    def leave_out(
+        self, scores_BC: Tensor, ids_B3: Tensor, part: Part, known_BC: Tensor
+    ) -> list[int]:
+        """Sets the scores of other candidates to minus infinity; returns how many are implausible.
 
         Known answers are never implausible. Relations are always ranked.
         """
-        out_BC, n_B = torch.zeros_like(known_BC), [0] * len(ids_B3)
+        n_B = [0] * len(ids_B3)
         if part == "relation":
-            return out_BC, n_B
+            return n_B
         if self.kinds is not None:
             plausible = [self.kinds.plausible(r, part) for r in ids_B3[:, 1].tolist()]
-            out_BC = ~(torch.stack(plausible) | known_BC)
+            out_BC = torch.stack(plausible).logical_or_(known_BC).logical_not_()
+            scores_BC.masked_fill_(out_BC, float("-inf"))
             n_B = out_BC.sum(1).tolist()
-        return out_BC if self.allowed_E is None else out_BC | ~self.allowed_E, n_B
+        if self.allowed_E is not None:
+            scores_BC.masked_fill_(~self.allowed_E, float("-inf"))
+        return n_B
 
 
 class Choices:

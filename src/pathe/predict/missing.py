@@ -1,157 +1,370 @@
-"""Finds the most plausible triples that a graph lacks, in chunks.
+"""Finds facts that a graph lacks.
 
-A triple's plausibility is the geometric mean of two probabilities: that of its tail among all tails
-of (head, relation, ?), and that of its head among all heads of (?, relation, tail). Raw scores of
-different queries can't be compared; docs/decisions/0006-using-a-model.md has the comparison.
+1. Which queries have an answer that the graph lacks? Those of entities without a relation that
+   others of their kind have, and those of relations with many answers. Queries of a functional
+   relation that have their answer are left out.
+2. The most promising queries are asked, and their best answers become candidates.
+3. Candidates are ranked from their other side, too, and get the probability of being true.
+
+How promising a query is, and how probable a candidate, is learned from the graph itself: a tenth of
+each relation's facts is hidden, and the same steps are run to find them again. Facts that the graph
+really lacks turn up in this search, too, and look like mistakes; probabilities allow for that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from pathe.core.types import Progress, Side
-from pathe.graph.adjacency import Contexts, Graph, owners
+from pathe.core.errors import DataError
+from pathe.core.randomness import keyed
+from pathe.core.types import PARTS, SIDES, Progress, Side
+from pathe.evaluation.truth import (
+    Background,
+    Examples,
+    SideRanks,
+    Truth,
+    background,
+    features,
+    side_ranks,
+)
 from pathe.graph.known import KnownTriples
+from pathe.graph.prepared import PreparedGraph
+from pathe.model.builder import scorer_without
 from pathe.model.scorer import Scorer
+from pathe.predict.judge import Judge, hidden
 
-KEPT = 1 << 27  # scores of head queries kept in memory, with bridges
+EXPECTED = 0.05  # prediction from which on an entity may lack a relation
+ANSWERS = 10  # candidates per query
+ENOUGH, ROUNDS = 300, 5  # hidden facts to learn from; in small graphs, several rounds of hiding
+QUERIES = {True: 10_000, False: 200_000}  # asked by default: with bridges, without
+FIT_QUERIES = 1500  # asked to learn from, in all rounds
+NEGATIVES = 10_000  # queries without a missing answer that are learned from
+FEWEST = 1000  # candidates of a side that are ranked from the other, too, or one per query
 NONE = float("-inf")
 
 
+class Queries(NamedTuple):
+    """Queries of an entity and a kind: r for (e, r, ?), r + R for (?, r, e)."""
+
+    entities_N: Tensor
+    kinds_N: Tensor
+    expected_N: Tensor
+    known_N: Tensor
+
+    def at(self, rows: Tensor) -> Queries:
+        """Returns some of the queries."""
+        return Queries(*(column[rows] for column in self))
+
+
+class Candidates(NamedTuple):
+    """Triples that the graph lacks, ranked from both sides."""
+
+    triples_C3: Tensor
+    scores_C: Tensor
+    features_CF: Tensor
+
+
 @dataclass(frozen=True)
-class Best:
-    """The k best triples so far, best first, with their scores and log plausibilities."""
+class Wanted:
+    """What to look for: relations, and entities of which a fact must have one; None is any."""
+
+    relations: list[int]
+    entities: Tensor | None = None  # ids
+
+
+@dataclass(frozen=True)
+class Found:
+    """Missing triples, the most probable first."""
 
     triples_K3: Tensor
     scores_K: Tensor
-    plausible_K: Tensor
+    probability_K: Tensor
 
-    def merge(self, other: Best, k: int) -> Best:
-        """Returns the k best of both; triples of plausibility 0 are dropped."""
-        plausible = torch.cat([self.plausible_K, other.plausible_K])
-        kept = plausible.topk(min(k, int((~plausible.isneginf()).sum())))
-        return Best(
-            torch.cat([self.triples_K3, other.triples_K3])[kept.indices],
-            torch.cat([self.scores_K, other.scores_K])[kept.indices],
-            kept.values,
+
+@dataclass(frozen=True)
+class View:
+    """A graph as it is, or with facts hidden: nothing in it knows of these."""
+
+    scorer: Scorer
+    prepared: PreparedGraph
+    about: Background
+    temperature: float
+
+    @property
+    def known(self) -> KnownTriples:
+        return self.prepared.known()
+
+    def impossible(self, relations_B: Tensor, side: Side) -> Tensor:
+        """Returns (B, E): which entities are unlike all answers of a relation."""
+        kinds = self.prepared.kinds
+        rows = [kinds.plausible(relation, side) for relation in relations_B.tolist()]
+        return ~torch.stack(rows)
+
+    @cached_property
+    def loops_R(self) -> Tensor:
+        """Which relations have self-loops."""
+        heads_M, relations_M, tails_M = self.prepared.train_M3.unbind(1)
+        loops_N = relations_M[heads_M == tails_M]
+        return torch.bincount(loops_N, minlength=self.prepared.n_relations) > 0
+
+
+def find_missing(
+    judge: Judge,
+    wanted: Wanted,
+    *,
+    n_queries: int | None = None,
+    progress: Progress | None = None,
+) -> Found:
+    """Returns the missing triples of the most promising queries, the most probable first."""
+    n_queries = n_queries or QUERIES[judge.scorer.bridged]
+    view = View(judge.scorer, judge.prepared, judge.about, judge.temperature)
+    queries = open_queries(view.about, wanted)
+    fit_size = min(FIT_QUERIES, n_queries)
+    work = _Work(progress, 2 * (fit_size + min(n_queries, len(queries.kinds_N))))
+    promise, truth = _learn(judge, queries, n_queries, fit_size, work)
+    gain_N = promise(_query_features(view.about, queries), queries.kinds_N)
+    rows_N = gain_N.argsort(descending=True, stable=True)[:n_queries]
+    found = _candidates(view, queries.at(rows_N), gain_N[rows_N], work)
+    triples_C3, scores_C, features_CF = found
+    chances_C = truth(features_CF, triples_C3[:, 1])
+    order_C = chances_C.argsort(descending=True, stable=True)
+    order_C = order_C[_one_per_functional(view.about, triples_C3[order_C])]
+    return Found(triples_C3[order_C], scores_C[order_C], chances_C[order_C])
+
+
+# queries
+
+
+def open_queries(about: Background, wanted: Wanted) -> Queries:
+    """Returns the queries that may have an answer which the graph lacks."""
+    expected, found = about.expected, list[Queries]()
+    entities_E = torch.arange(len(expected.offsets_E1) - 1, device=expected.offsets_E1.device)
+    for side in SIDES:
+        for relation in wanted.relations:
+            kind = relation if side == "tail" else relation + about.n_relations
+            kinds_E = torch.full_like(entities_E, kind)
+            known_E = expected.counts(entities_E, kinds_E)
+            predicted_E = expected.all_predicted(kind)
+            open_E = (known_E > 0) | (predicted_E > EXPECTED)
+            if about.functional[side].functional_R[relation]:
+                open_E &= known_E == 0
+            if wanted.entities is not None:
+                open_E &= torch.isin(entities_E, wanted.entities)
+            rows = open_E.nonzero().squeeze(1)
+            columns = entities_E[rows], kinds_E[rows], predicted_E[rows], known_E[rows]
+            found.append(Queries(*columns))
+    return Queries(*(torch.cat(column) for column in zip(*found, strict=True)))
+
+
+def _query_features(about: Background, queries: Queries) -> Tensor:
+    """Returns what tells promising queries from others."""
+    _, kinds_N, expected_N, known_N = queries
+    relations_N = kinds_N % about.n_relations
+    tails_N = kinds_N < about.n_relations
+
+    def of(name: str) -> Tensor:
+        tails, heads = (getattr(about.functional[s], name)[relations_N] for s in ("tail", "head"))
+        found_N: Tensor = torch.where(tails_N, tails, heads).float()
+        return found_N
+
+    single_N, has_N = of("single_R"), (known_N > 0).float()
+    return torch.stack(
+        [
+            expected_N,
+            known_N.float().log1p(),
+            single_N,
+            of("mean_R").clamp(min=1).log(),
+            has_N,
+            has_N * single_N,
+            has_N * expected_N,
+            about.sizes_R[relations_N].float().log1p(),
+        ],
+        1,
+    )
+
+
+def _asked(triples_M3: Tensor, n_relations: int, n_entities: int) -> Tensor:
+    """Returns codes of the two queries of each triple."""
+    heads_M, relations_M, tails_M = triples_M3.unbind(1)
+    return torch.cat(
+        [relations_M * n_entities + heads_M, (relations_M + n_relations) * n_entities + tails_M]
+    )
+
+
+# learning from hidden facts
+
+
+def _learn(
+    judge: Judge, queries: Queries, n_queries: int, fit_size: int, work: _Work
+) -> tuple[Truth, Truth]:
+    """Fits how promising queries are, and how probable candidates, on hidden facts."""
+    prepared, seed = judge.prepared, judge.scorer.seed
+    hidden_N = hidden(prepared.train_M3, seed)
+    if not len(hidden_N):
+        raise DataError(
+            f"{prepared.kg.name} has too few triples to learn what is missing: a relation needs at "
+            "least ten."
         )
+    n_rounds = min(ROUNDS, -(-ENOUGH // len(hidden_N)))
+    every = Wanted(sorted(set((queries.kinds_N % prepared.n_relations).tolist())))
+    rounds = []
+    for number in range(n_rounds):
+        hidden_N3 = prepared.train_M3[hidden(prepared.train_M3, seed + number)]
+        smaller = prepared.remove(hidden_N3)
+        about = background(smaller.graph, judge.overrides)
+        scorer = scorer_without(judge.scorer, judge.config, hidden_N3)
+        view = View(scorer, smaller, about, judge.temperature)
+        rounds.append((view, hidden_N3, open_queries(about, every)))
+    promise = Truth(
+        _joined([_query_examples(*parts) for parts in rounds]), 2 * prepared.n_relations, seed
+    )
+    examples = []
+    for view, hidden_N3, asked in rounds:
+        gain_N = promise(_query_features(view.about, asked), asked.kinds_N)
+        best_N = gain_N.argsort(descending=True, stable=True)[:n_queries]
+        rows = best_N[keyed(seed, best_N).argsort()[: max(fit_size // n_rounds, 1)]]
+        found = _candidates(view, asked.at(rows), gain_N[rows], work)
+        true_C = KnownTriples(hidden_N3).contains(found.triples_C3)
+        examples.append(Examples(found.features_CF, found.triples_C3[:, 1], true_C))
+    return promise, Truth(_joined(examples), prepared.n_relations, seed, unlabelled=True)
 
 
-class _Queries:
-    """Scores queries of one relation without known answers, and reports progress."""
+def _query_examples(view: View, hidden_N3: Tensor, queries: Queries) -> Examples:
+    """Returns queries with and without a hidden answer; of the latter, a sample."""
+    n = view.scorer.prepared.n_entities
+    codes_N = queries.kinds_N * n + queries.entities_N
+    true_N = torch.isin(codes_N, _asked(hidden_N3, view.about.n_relations, n))
+    false_F = (~true_N).nonzero().squeeze(1)
+    false_F = false_F[keyed(view.scorer.seed, false_F).argsort()[:NEGATIVES]]
+    rows = torch.cat([true_N.nonzero().squeeze(1), false_F])
+    some = queries.at(rows)
+    return Examples(_query_features(view.about, some), some.kinds_N, true_N[rows])
 
-    def __init__(
-        self,
-        scorer: Scorer,
-        known: KnownTriples,
-        temperature: float,
-        total: int,
-        progress: Progress | None,
-    ) -> None:
-        self.scorer, self.known, self.temperature = scorer, known, temperature
-        self.progress, self.total, self.done = progress, total, 0
-        self.rows = scorer.rows_at_once()
 
-    def __call__(
-        self, entities_N: Tensor, relation: int, side: Side
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yields (entities_B, scores_BE, their log-sum-exp_B) per chunk of entities."""
-        for entities_B in entities_N.split(self.rows):
-            relations_B = torch.full_like(entities_B, relation)
-            scores_BE = self.scorer.links(entities_B, relations_B, side)
-            ids_B3 = torch.stack([entities_B, relations_B, entities_B], 1)
-            scores_BE[self.known.find(ids_B3, side)] = NONE
-            yield entities_B, scores_BE, (scores_BE / self.temperature).logsumexp(1)
-            self.done += len(entities_B)
-            if self.progress:
-                self.progress(self.done, self.total)
+def _joined(parts: list[Examples]) -> Examples:
+    return Examples(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+# candidates
+
+
+def _candidates(view: View, queries: Queries, gain_N: Tensor, work: _Work) -> Candidates:
+    """Returns the best answers to queries, ranked from both sides; each triple once."""
+    found = []
+    for side in SIDES:
+        own = ((queries.kinds_N < view.about.n_relations) == (side == "tail")).nonzero().squeeze(1)
+        found.append(_of_side(view, queries.at(own), gain_N[own], side, work))
+    n, r = view.scorer.prepared.n_entities, view.about.n_relations
+    heads_C, relations_C, tails_C = torch.cat([part.triples_C3 for part in found]).unbind(1)
+    kept_C = _first_of_each((heads_C * r + relations_C) * n + tails_C)
+    return Candidates(*(torch.cat(column)[kept_C] for column in zip(*found, strict=True)))
+
+
+def _of_side(view: View, queries: Queries, gain_N: Tensor, side: Side, work: _Work) -> Candidates:
+    """Returns the best answers to queries of one side, as many as there are queries."""
+    parts = list(_answers(view, queries, gain_N, side, work))
+    promise_C = torch.cat([promise for promise, _, _ in parts])
+    triples_C3 = torch.cat([triples for _, triples, _ in parts])
+    best_C = promise_C.argsort(descending=True, stable=True)[: max(len(gain_N), FEWEST)]
+    triples_C3 = triples_C3[best_C]
+    ranks = {
+        side: SideRanks(*(torch.cat(c)[best_C] for c in zip(*(p[2] for p in parts), strict=True)))
+    }
+    other: Side = "head" if side == "tail" else "tail"
+    given = view.scorer, view.known, triples_C3, other, view.temperature
+    ranks[other] = side_ranks(*given, work.part(len(gain_N)))
+    # a functional query that has its answer lacks none
+    done_C = view.about.functional[other].functional_R[triples_C3[:, 1]] & (
+        ranks[other].known_B > 0
+    )
+    own_C = torch.zeros_like(done_C)
+    features_CF = features(view.about, triples_C3, ranks, own_C)
+    scores_C = (ranks["tail"].scores_B + ranks["head"].scores_B) / 2
+    return Candidates(triples_C3[~done_C], scores_C[~done_C], features_CF[~done_C])
 
 
 @torch.no_grad()
-def most_plausible(
-    scorer: Scorer,
-    known: KnownTriples,
-    relations: list[int],
-    k: int,
-    temperature: float,
-    progress: Progress | None = None,
-) -> Best:
-    """Returns the k most plausible triples, best first, with plausibilities from 0 to 1.
-
-    Candidates are all heads of a relation with all its tails; self-loops only if the relation has
-    some in the graph.
-    """
-    graph = scorer.prepared.graph
-    heads_R = _by_relation(graph.out_contexts, graph.n_relations)
-    tails_R = _by_relation(graph.in_contexts, graph.n_relations)
-    loops_R = _has_loops(graph)
-    sizes_R = torch.bincount(graph.triples_M3[:, 1], minlength=graph.n_relations).tolist()
-    parts_R = {r: _parts(scorer, heads_R[r], tails_R[r], sizes_R[r]) for r in relations}
-    total = sum(sum(map(len, p)) + len(p) * len(heads_R[r]) for r, p in parts_R.items())
-    queries = _Queries(scorer, known, temperature, total, progress)
-    none = torch.empty(0, device=graph.device)
-    best = Best(torch.empty((0, 3), dtype=torch.long, device=graph.device), none, none)
-    for r, parts in parts_R.items():
-        for tails_N in parts:
-            for found in _best_pairs(queries, r, heads_R[r], tails_N, k, loops_R[r]):
-                best = best.merge(found, k)
-    return Best(best.triples_K3, best.scores_K, best.plausible_K.exp().clamp(max=1))
-
-
-def _best_pairs(
-    queries: _Queries, r: int, heads_N: Tensor, tails_N: Tensor, k: int, loops: bool
-) -> Iterator[Best]:
-    """Yields the best triples per chunk of heads, with all of the tails."""
-    bridged = queries.scorer.bridged
-    sums, backwards = [], []
-    for _, scores_BE, sum_B in queries(tails_N, r, "head"):
-        sums.append(sum_B)
-        if bridged:  # bridges score a triple differently as a head query and as a tail query
-            backwards.append(scores_BE[:, heads_N])
-    by_tail_N, done = torch.cat(sums), 0
-    for heads_B, scores_BE, by_head_B in queries(heads_N, r, "tail"):
-        scores_BN = scores_BE[:, tails_N]
-        if not loops:
-            scores_BN[heads_B[:, None] == tails_N] = NONE
-        both_BN = scores_BN
-        if bridged:
-            back_NB = torch.cat([b[:, done : done + len(heads_B)] for b in backwards])
-            both_BN = (scores_BN + back_NB.T) / 2
-        done += len(heads_B)
-        log_BN = both_BN / queries.temperature - (by_head_B[:, None] + by_tail_N) / 2
-        log_BN[scores_BN.isneginf()] = NONE  # known; if all are, the sums are -inf too
-        top = log_BN.flatten().topk(min(k, log_BN.numel()))
-        row, column = top.indices // len(tails_N), top.indices % len(tails_N)
-        triples_K3 = torch.stack([heads_B[row], torch.full_like(row, r), tails_N[column]], 1)
-        yield Best(triples_K3, scores_BN.flatten()[top.indices], top.values)
+def _answers(
+    view: View, queries: Queries, gain_N: Tensor, side: Side, work: _Work
+) -> Iterator[tuple[Tensor, Tensor, SideRanks]]:
+    """Yields the promise, triples and ranks of the best answers to queries, in chunks."""
+    column, relations_N = PARTS.index(side), queries.kinds_N % view.about.n_relations
+    tell = work.part(len(gain_N))
+    for rows_B in queries.kinds_N.argsort(stable=True).split(view.scorer.rows_at_once()):
+        entities_B = queries.entities_N[rows_B]
+        ids_B3 = torch.stack([entities_B, relations_N[rows_B], entities_B], 1)
+        scores_BE = view.scorer.scores(ids_B3, side)
+        known = view.known.find(ids_B3, side)
+        scores_BE.masked_fill_(view.impossible(ids_B3[:, 1], side), NONE)
+        scores_BE[known] = NONE
+        alone_B = (~view.loops_R[ids_B3[:, 1]]).nonzero().squeeze(1)
+        scores_BE[alone_B, ids_B3[alone_B, 0]] = NONE
+        total_B = (scores_BE / view.temperature).logsumexp(1)
+        best = scores_BE.topk(min(ANSWERS, scores_BE.shape[1]), 1)
+        log_BK = best.values / view.temperature - total_B[:, None]
+        first_B1 = best.values[:, :1]
+        second_B1 = best.values[:, 1:2] if best.values.shape[1] > 1 else first_B1
+        margin_BK = best.values - first_B1
+        margin_BK[:, :1] = first_B1 - second_B1
+        place_BK = torch.arange(1, log_BK.shape[1] + 1, device=log_BK.device).expand_as(log_BK)
+        known_B = torch.bincount(known[0], minlength=len(ids_B3))
+        ranks = (
+            best.values,
+            log_BK,
+            place_BK.float(),
+            margin_BK,
+            known_B[:, None].expand_as(log_BK),
+        )
+        triples_BK3 = ids_B3[:, None].repeat(1, log_BK.shape[1], 1)
+        triples_BK3[:, :, column] = best.indices
+        promise_BK = gain_N[rows_B].log()[:, None] + log_BK
+        open_BK = ~best.values.isneginf()
+        yield promise_BK[open_BK], triples_BK3[open_BK], SideRanks(*(x[open_BK] for x in ranks))
+        tell(len(rows_B), 0)
 
 
-def _parts(scorer: Scorer, heads_N: Tensor, tails_N: Tensor, n_triples: int) -> list[Tensor]:
-    """Splits the tails into chunks: with bridges, their scores as queries must fit in memory.
-
-    There are none if the graph has all pairs, as where a relation has one head or one tail.
-    """
-    if len(heads_N) * len(tails_N) == n_triples:
-        return []
-    if not scorer.bridged:
-        return [tails_N]
-    return list(tails_N.split(max(KEPT // len(heads_N), 1)))
-
-
-def _by_relation(contexts: Contexts, n_relations: int) -> tuple[Tensor, ...]:
-    """Returns the entities of each relation's edges in one direction."""
-    order_P = contexts.relations_P.argsort(stable=True)
-    counts_R = torch.bincount(contexts.relations_P, minlength=n_relations)
-    groups: tuple[Tensor, ...] = owners(contexts.offsets_E1)[order_P].split(counts_R.tolist())
-    return groups
+def _one_per_functional(about: Background, triples_C3: Tensor) -> Tensor:
+    """Returns the rows that are the first answer to their query, where it can have one only."""
+    kept_C = torch.ones(len(triples_C3), dtype=torch.bool, device=triples_C3.device)
+    for side in SIDES:
+        rows = (about.functional[side].functional_R[triples_C3[:, 1]] & kept_C).nonzero().squeeze(1)
+        asked = triples_C3[rows, 2 - PARTS.index(side)] * about.n_relations + triples_C3[rows, 1]
+        first = _first_of_each(asked)
+        kept_C[rows] = False
+        kept_C[rows[first]] = True
+    return kept_C.nonzero().squeeze(1)
 
 
-def _has_loops(graph: Graph) -> list[bool]:
-    """Whether each relation has a self-loop."""
-    heads_M, relations_M, tails_M = graph.triples_M3.unbind(1)
-    loops_N = relations_M[heads_M == tails_M]
-    return [n > 0 for n in torch.bincount(loops_N, minlength=graph.n_relations).tolist()]
+def _first_of_each(codes_N: Tensor) -> Tensor:
+    """Returns the first row of each distinct code, in order."""
+    order_N = codes_N.argsort(stable=True)
+    sorted_N = codes_N[order_N]
+    starts_N = torch.ones_like(sorted_N, dtype=torch.bool)
+    starts_N[1:] = sorted_N[1:] != sorted_N[:-1]
+    return order_N[starts_N].sort().values
+
+
+class _Work:
+    """Adds up the progress of several parts of known size."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self.progress, self.total, self.done = progress, max(total, 1), 0
+
+    def part(self, size: int) -> Progress:
+        """Returns a progress function for a part; its total is scaled to its size."""
+        start, seen = self.done, 0
+        self.done += size
+
+        def tell(done: int, of: int) -> None:
+            nonlocal seen
+            seen = done * size // of if of else seen + done
+            if self.progress:
+                self.progress(min(start + seen, self.total), self.total)
+
+        return tell

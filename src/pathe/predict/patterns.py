@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -17,7 +17,9 @@ from pathe.predict.rules import count
 MOST, AGAINST = 8, 2  # patterns that are returned, and others that speak against the triple
 LISTED, TRIED = 64, 24  # patterns whose confidence is counted, and whose paths are scored
 UNSURE = 5  # pairs without the relation that are added to those of every pattern
+CLOSE = 0.95  # patterns of at least this share of another's strength are about as strong
 DETOUR = 0.5  # weight of a detour
+SINGLE = 0.9  # heads per tail, or tails per head, of a relation between about as many of both
 INSTANCES = 2
 
 
@@ -25,7 +27,7 @@ INSTANCES = 2
 class Pattern:
     """A pattern in ids: `kinds` lead from the query's entity to the answer.
 
-    Among other pairs of entities it connects `connected`, `support` of which have the relation.
+    Among other pairs it connects `connected`, `support` of which have the relation (`_counts`).
     `alone` is the bridges' score with the edges of its paths alone.
     """
 
@@ -63,11 +65,21 @@ def find_patterns(
         for kinds in dict.fromkeys([*tried, *against[:AGAINST]])
     }
 
-    def order(kinds: Kinds) -> tuple[float, int]:
-        return -max(found[kinds].alone, 0.0) * sure[kinds], len(kinds)
-
-    best = sorted(tried, key=order)[:MOST]
+    strength = {kinds: max(found[kinds].alone, 0.0) * sure[kinds] for kinds in tried}
+    best = _ordered(tried, strength, {kinds: counts[kinds][0] for kinds in tried})[:MOST]
     return [found[kinds] for kinds in dict.fromkeys([*best, *against[:AGAINST]])]
+
+
+def _ordered(
+    patterns: Iterable[Kinds], strength: Mapping[Kinds, float], support: Mapping[Kinds, int]
+) -> list[Kinds]:
+    """Returns patterns by strength; of those about as strong, the shortest and most usual first."""
+    left, found = sorted(patterns, key=lambda kinds: -strength[kinds]), list[Kinds]()
+    while left:
+        close = [kinds for kinds in left if strength[kinds] >= CLOSE * strength[left[0]]]
+        found.append(min(close, key=lambda kinds: (len(kinds), -support[kinds])))
+        left.remove(found[-1])
+    return found
 
 
 def is_detour(kinds: Kinds, relation: int, n_relations: int) -> bool:
@@ -121,13 +133,31 @@ def _confidence(
 def _counts(
     score: BridgeScore, patterns: Iterable[Kinds], relation: int
 ) -> dict[Kinds, tuple[int, int]]:
-    """Counts other pairs that each pattern connects: those with the relation, and all."""
-    edges = score.edges
-    if not score.kept_M.all():
+    """Counts other pairs that each pattern connects: those with the relation, and all.
+
+    Pairs without the relation count only where its absence can be known: if each head has about one
+    tail, those whose head has one; if each tail has about one head, those whose tail has one. If
+    both are so, the side with more pairs counts.
+    """
+    edges, kept_M, n = score.edges, score.kept_M, score.edges.n_relations
+    if not kept_M.all():
         columns = ("owners_M", "neighbours_M", "relations_M")
-        edges = replace(edges, **{name: getattr(edges, name)[score.kept_M] for name in columns})
+        edges = replace(edges, **{name: getattr(edges, name)[kept_M] for name in columns})
+    own = edges.relations_M == relation
+    heads, tails = (ends[own].unique() for ends in (edges.neighbours_M, edges.owners_M))
+    head, tail = score.source, score.target
+    if score.backwards:
+        head, tail = tail, head
+    few = max(len(heads), len(tails)) * SINGLE
     found = {}
     for kinds in patterns:
-        support, connected = count(edges, from_head(score, kinds), relation)
-        found[kinds] = support, connected - 1  # the pair in question is connected
+        forward, counts = from_head(score, kinds), list[tuple[int, int]]()
+        if len(heads) >= few:
+            support, connected = count(edges, forward, relation, known_heads=True)
+            counts.append((support, connected - int((heads == head).any())))
+        if len(tails) >= few:
+            back = tuple((kind + n) % (2 * n) for kind in reversed(forward))
+            support, connected = count(edges, back, relation + n, known_heads=True)
+            counts.append((support, connected - int((tails == tail).any())))
+        found[kinds] = max(counts, key=lambda pair: pair[1])
     return found

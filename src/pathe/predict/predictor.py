@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,18 +13,20 @@ import torch
 from torch import Tensor
 
 from pathe.core.errors import ConfigError, DataError, UnknownNameError
-from pathe.core.hardware import pick_device
-from pathe.core.randomness import name_keys
+from pathe.core.hardware import as_device
+from pathe.core.randomness import keyed, name_keys
 from pathe.core.types import (
     PARTS,
     Fact,
     Part,
     Progress,
     Query,
+    Side,
     check_fact,
     check_k,
     chunks,
     open_part,
+    rows_of,
 )
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.data.names import Names
@@ -32,30 +34,41 @@ from pathe.data.schema import RelationMap, Unknown, align
 from pathe.data.vocabulary import GrowingVocabulary
 from pathe.evaluation.ranking import check_task
 from pathe.graph.context_vectors import context_vectors
+from pathe.graph.growth import holds
 from pathe.graph.held_out import HeldOut
-from pathe.graph.known import KnownTriples
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.model.artifact import Artifact, load_model
 from pathe.model.builder import build_scorer, replace_graph
 from pathe.model.left_out import TripleScore
 from pathe.model.ranks import rank
-from pathe.model.scorer import VectorScorer
+from pathe.model.scorer import Scorer, VectorScorer
 from pathe.model.vectors import nearest
-from pathe.predict.candidates import Candidates, Choices, QueryCandidates, Ranked, TypesOf
+from pathe.predict.candidates import (
+    Candidates,
+    Choices,
+    FactsOf,
+    QueryCandidates,
+    Ranked,
+    TypesOf,
+)
 from pathe.predict.evidence import bridge_evidence, path_evidence
-from pathe.predict.missing import most_plausible
+from pathe.predict.judge import Judge, expected_tails, without_own
+from pathe.predict.missing import Wanted, find_missing
 from pathe.predict.patterns import from_head, pattern_triples
 from pathe.predict.results import (
     Answer,
     Answers,
     BridgeEvidence,
+    ClassifiedTriple,
     Explanation,
     MissingTriple,
     Neighbour,
     PathEvidence,
     PatternEvidence,
+    Records,
     Rule,
     ScoredTriple,
+    SuspiciousFact,
 )
 from pathe.predict.rules import learned_rules
 
@@ -67,6 +80,7 @@ ANSWERS = 1 << 17  # and answers per chunk
 
 
 Source = KnowledgeGraph | str | Path
+Row = Mapping[str, str | None]  # a query or a fact with the keys head, relation and tail
 
 
 class Predictor:
@@ -85,22 +99,23 @@ class Predictor:
         unknown: Unknown = "raise",
         n_paths: int | None = None,
         seed: int | None = None,
-        device: torch.device | str = "cpu",
+        device: torch.device | str = "auto",
     ) -> None:
         model, kg = _model_and_graph(model, kg)
         if n_paths is not None and n_paths < 1:
             raise ConfigError(f"n_paths must be at least 1; got {n_paths}.")
-        device = pick_device(device) if device in ("auto", "gpu") else torch.device(device)
         kg = align(kg, model.relations, relation_map, unknown)
         if not len(kg.train):
             raise DataError(f"{kg.name}: no training triples to encode its entities from.")
         self.artifact, self.relation_map = model, dict(relation_map or {})
         self.entity_names, self.relation_names = GrowingVocabulary(kg.entities), kg.relations
         self.scorer = build_scorer(
-            model.model, model.config, prepare(kg, device), n_paths=n_paths, seed=seed
+            model.model, model.config, prepare(kg, as_device(device)), n_paths=n_paths, seed=seed
         )
         self._types: str | TypesOf | None = None
         self._chosen: Choices | None = None
+        self._functional: dict[tuple[int, Side], bool] = {}
+        self._judged: Judge | None = None
         self._contexts_ED: Tensor | None = None  # vectors for models that have none, once needed
 
     def __repr__(self) -> str:
@@ -150,7 +165,7 @@ class Predictor:
 
     def answer(
         self,
-        queries: Iterable[Query],
+        queries: Iterable[Query | Row],
         k: int = 10,
         *,
         filter_known: bool = True,
@@ -158,7 +173,8 @@ class Predictor:
     ) -> Iterator[Answers]:
         """Yields the k best answers to each of many queries, in their order.
 
-        A query is (head, relation, tail) with None for the part to predict. Answers that the graph
+        A query is (head, relation, tail) with None for the part to predict, or a dict without it.
+        Answers that the graph
         already has are left out unless `filter_known` is False. `among` (names), `type` (see
         `use_types`) and `exclude` (names) choose the entities that are ranked. Without `among` and
         `type`, entities that are unlike all known answers of the relation are left out, too, unless
@@ -167,7 +183,7 @@ class Predictor:
         check_k(k)
         choices = self._choices()
         ranked = choices.ranked(which)
-        for chunk in chunks(queries, max(min(AT_ONCE, ANSWERS // k), 1)):
+        for chunk in chunks(rows_of(queries), max(min(AT_ONCE, ANSWERS // k), 1)):
             open_parts = [open_part(query) for query in chunk]
             found: dict[int, Answers] = {}
             for part in PARTS:
@@ -179,10 +195,11 @@ class Predictor:
                     found |= dict(zip(rows, answers, strict=True))
             yield from (found[i] for i in range(len(chunk)))
 
-    def known_answers(self, query: Query) -> list[str]:
+    def known_answers(self, query: Query | Row) -> list[str]:
         """Returns the answers that the graph already has."""
-        part = open_part(query)
-        ids = self.prepared.known().find(self._ids([query]), part)[1]
+        [row] = rows_of(query)
+        part = open_part(row)
+        ids = self.prepared.known().find(self._ids([row]), part)[1]
         return (self.relation_names if part == "relation" else self.entity_names).names(ids.cpu())
 
     def exact(self, query: Query) -> Query:
@@ -199,30 +216,42 @@ class Predictor:
             names.append(name)
         return names[0], names[1], names[2]
 
-    def score(self, triples: Iterable[Fact], asked: Part | None = None) -> list[ScoredTriple]:
+    def score(
+        self, triples: Iterable[Fact | Row], asked: Part | None = None
+    ) -> Records[ScoredTriple]:
         """Returns each triple's score, and the rank and probability of one part of it.
 
         `asked` is that part: by default the tail, or the relation if the model was trained for
-        relations only.
+        relations only. Triples of the graph are scored without their own edges.
         """
-        triples, rows = list(triples), list[ScoredTriple]()
+        facts, named = list(rows_of(triples)), list[Fact]()
         if asked is not None and asked not in PARTS:
             raise ConfigError(f"asked must be head, relation or tail; got {asked!r}.")
-        part = self._part(asked)
-        for chunk in chunks(triples, AT_ONCE):
+        part, rows = self._part(asked), list[tuple[Any, ...]]()
+        for chunk in chunks(facts, AT_ONCE):
             for fact in chunk:
                 check_fact(fact)
-            for ids_B3, scores_BC, known_BC in self._scores(self._ids(chunk), part):
-                true_B1 = ids_B3[:, PARTS.index(part)][:, None]
-                own_B1 = scores_BC.gather(1, true_B1)
-                scores_BC.masked_fill_(known_BC, float("-inf")).scatter_(1, true_B1, own_B1)
-                rank_B = rank(scores_BC, true_B1[:, 0]).realistic_B.floor().long()
-                chance_B = self._log_probabilities(scores_BC, part, own_B1)[:, 0].exp()
-                columns = (own_B1[:, 0], chance_B, rank_B, known_BC.gather(1, true_B1)[:, 0])
-                cells = zip(*(column.tolist() for column in columns), strict=True)
-                facts = self._named(ids_B3.tolist())
-                rows += [ScoredTriple(*f, *rest) for f, rest in zip(facts, cells, strict=True)]
-        return rows
+            ids_M3 = self._ids(chunk)
+            own_M, found = holds(self.prepared.graph, ids_M3), dict[int, tuple[Any, ...]]()
+            for scorer, rows_G in without_own(self.scorer, self.artifact.config, ids_M3, own_M):
+                figures = self._scored(scorer, ids_M3[rows_G], part)
+                found |= dict(zip(rows_G.tolist(), figures, strict=True))
+            rows += [found[row] for row in range(len(chunk))]
+            named += self._named(ids_M3.tolist())
+        return Records(ScoredTriple(*fact, *rest) for fact, rest in zip(named, rows, strict=True))
+
+    def _scored(
+        self, scorer: Scorer, ids_M3: Tensor, part: Part
+    ) -> Iterator[tuple[float, float, int, bool]]:
+        """Yields the score, probability and rank of each triple, and whether it is known."""
+        for ids_B3, scores_BC, known_BC in self._scores(scorer, ids_M3, part):
+            true_B1 = ids_B3[:, PARTS.index(part)][:, None]
+            own_B1 = scores_BC.gather(1, true_B1)
+            scores_BC.masked_fill_(known_BC, float("-inf")).scatter_(1, true_B1, own_B1)
+            rank_B = rank(scores_BC, true_B1[:, 0]).realistic_B.floor().long()
+            chance_B = self._log_probabilities(scores_BC, part, own_B1)[:, 0].exp()
+            columns = (own_B1[:, 0], chance_B, rank_B, known_BC.gather(1, true_B1)[:, 0])
+            yield from zip(*(column.tolist() for column in columns), strict=True)
 
     def use_types(self, types: str | TypesOf) -> None:
         """Sets the types that `type` chooses by: the name of a relation, or types by entity.
@@ -252,7 +281,7 @@ class Predictor:
         ids = self.entity_names.ids([names] if isinstance(names, str) else names)
         return self._vectors(ids.to(self.prepared.device)).float().cpu().numpy()
 
-    def similar(self, name: str, k: int = 10, **which: Unpack[Candidates]) -> list[Neighbour]:
+    def similar(self, name: str, k: int = 10, **which: Unpack[Candidates]) -> Records[Neighbour]:
         """Returns the k entities with the most similar vectors (see `embed`), by cosine.
 
         `among` (names), `type` (see `use_types`) and `exclude` (names) choose from which.
@@ -268,38 +297,111 @@ class Predictor:
             )
         ids, near = nearest(vectors_ED, own_1D, entity, k, allowed_E)
         names = self.entity_names.names(ids)
-        return [Neighbour(i + 1, names[i], value) for i, value in enumerate(near)]
+        return Records(Neighbour(i + 1, names[i], value) for i, value in enumerate(near))
 
-    # missing triples
+    # facts
 
     def missing(
         self,
         k: int = 100,
         *,
-        relations: str | Iterable[str] | None = None,
+        min_probability: float = 0.0,
+        queries: int | None = None,
+        reasons: bool = False,
         progress: Progress | None = None,
-    ) -> Iterator[MissingTriple]:
-        """Yields the k most plausible triples that the graph lacks, best first.
+        **of: Unpack[FactsOf],
+    ) -> Records[MissingTriple]:
+        """Returns the k most probable triples that the graph lacks.
 
-        Candidates are all heads of a relation with all its tails, for the relations given (default:
-        all), scored in chunks.
+        The most promising `queries` are asked (default: 10,000, or 200,000 for models without
+        bridges): entities that lack a relation which others of their kind have, and relations with
+        several answers. `relations` limits the search to these, `entities` and `type` (see
+        `use_types`) to facts of these entities. `reasons` adds the main pattern of paths to each,
+        which takes a moment per triple. Some facts of the graph are hidden to learn from.
         """
         check_task(self.artifact.config.task, "link")
         check_k(k)
-        self.refresh()
-        best = most_plausible(
-            self.scorer,
-            self.prepared.known(),
-            self._wanted(relations),
-            k,
-            self._temperature("tail"),
-            progress,
+        wanted = Wanted(self._wanted(of.get("relations")), self._owners(of))
+        found = find_missing(self._judge(), wanted, n_queries=queries, progress=progress)
+        n = int((found.probability_K[:k] >= min_probability).sum())
+        facts = self._named(found.triples_K3[:n].tolist())
+        rows = zip(facts, found.scores_K.tolist(), found.probability_K.tolist(), strict=False)
+        return Records(
+            MissingTriple(i, *fact, score, chance, self._reason(fact) if reasons else "")
+            for i, (fact, score, chance) in enumerate(rows, 1)
         )
-        heads, tails = (self.entity_names.names(best.triples_K3[:, i].cpu()) for i in (0, 2))
-        names = zip(heads, self.relation_names.names(best.triples_K3[:, 1]), tails, strict=True)
-        rows = zip(names, best.scores_K.tolist(), best.plausible_K.tolist(), strict=True)
-        for i, (triple, score, plausible) in enumerate(rows):
-            yield MissingTriple(i + 1, *triple, score, plausible)
+
+    def classify(
+        self,
+        triples: Iterable[Fact],
+        *,
+        negatives: Iterable[Fact] | None = None,
+        progress: Progress | None = None,
+    ) -> Records[ClassifiedTriple]:
+        """Returns for each triple the probability that it is true, and whether it counts as true.
+
+        Triples of the graph are judged without their own edges. What separates true from false is
+        fitted on validation triples, or on hidden training triples where there are few of them, and
+        on triples made false by another head or tail; `negatives` are validation triples that are
+        known to be false, and used instead of the latter.
+        """
+        check_task(self.artifact.config.task, "link")
+        facts = list(rows_of(triples))
+        for fact in facts:
+            check_fact(fact)
+        if not facts:
+            return Records()
+        ids_B3 = self._ids(facts)
+        found = self._judge(negatives, progress)(ids_B3, progress)
+        columns: list[Tensor] = [
+            found.probability_B >= found.threshold_B, found.probability_B, found.threshold_B,
+        ]  # fmt: skip
+        for ranks in (found.ranks["tail"], found.ranks["head"]):
+            columns += [ranks.ranks_B.floor().long(), ranks.log_chances_B.exp()]
+        rows = zip(*(column.tolist() for column in (*columns, found.known_B)), strict=True)
+        named = self._named(ids_B3.tolist())
+        return Records(ClassifiedTriple(*fact, *row) for fact, row in zip(named, rows, strict=True))
+
+    def check(
+        self,
+        k: int = 100,
+        *,
+        sample: int | None = None,
+        progress: Progress | None = None,
+        **of: Unpack[FactsOf],
+    ) -> Records[SuspiciousFact]:
+        """Returns the k facts of the graph that the rest of the graph speaks against most.
+
+        Each fact is judged without its own edge. `relations`, `entities` and `type` limit which
+        facts are judged, `sample` how many.
+        """
+        check_task(self.artifact.config.task, "link")
+        check_k(k)
+        facts_M3, own = self.prepared.train_M3, self._owners(of)
+        relations = torch.tensor(self._wanted(of.get("relations")), device=facts_M3.device)
+        wanted_M = torch.isin(facts_M3[:, 1], relations)
+        if own is not None:
+            wanted_M &= torch.isin(facts_M3[:, [0, 2]], own).any(1)
+        rows = wanted_M.nonzero().squeeze(1)
+        rows = rows[keyed(self.scorer.seed, rows).argsort()[:sample]]
+        if not len(rows):
+            return Records()
+        judged = self._judge()(facts_M3[rows], progress)
+        order = judged.probability_B.argsort(stable=True)[:k]
+        expected = expected_tails(self.scorer, self.artifact.config, judged.triples_B3[order])
+        columns = (
+            self._named(judged.triples_B3[order].tolist()),
+            judged.probability_B[order].tolist(),
+            judged.ranks["tail"].ranks_B[order].long().tolist(),
+            judged.ranks["head"].ranks_B[order].long().tolist(),
+            map(self.entity_names.names, expected),
+        )
+        return Records(
+            SuspiciousFact(i, *fact, chance, tail_rank, head_rank, instead)
+            for i, (fact, chance, tail_rank, head_rank, instead) in enumerate(
+                zip(*columns, strict=True), 1
+            )
+        )
 
     # evidence
 
@@ -349,7 +451,7 @@ class Predictor:
         triples: set[int] = set()
         for path in paths:
             if isinstance(path, BridgeEvidence):
-                triples.update(self._train_ids(self._ids(path.steps)).tolist())
+                triples.update(self.prepared.ids(self._ids(path.steps)).tolist())
             elif isinstance(path, PatternEvidence) and score.bridge is not None:
                 kinds = self._kinds(path.relations)
                 triples |= pattern_triples(score.bridge, from_head(score.bridge, kinds))
@@ -377,18 +479,18 @@ class Predictor:
 
     # changed facts
 
-    def add(self, facts: Iterable[Fact]) -> int:
+    def add(self, facts: Iterable[Fact | Row]) -> int:
         """Adds facts to the graph, also about new entities; returns how many were new.
 
         Entities in these facts, and in later queries, are encoded again. Other vectors stay as they
         are, although their paths may now include the new facts, until `refresh`. With mined paths,
         all paths are mined again.
         """
-        facts = list(facts)
-        for fact in facts:
+        new = list(rows_of(facts))
+        for fact in new:
             check_fact(fact)
-        relations = self._relation_ids([fact[1] for fact in facts])  # may raise: before any change
-        heads, tails = (torch.tensor([self.entity_names.add(f[i]) for f in facts]) for i in (0, 2))
+        relations = self._relation_ids([fact[1] for fact in new])  # may raise: before any change
+        heads, tails = (torch.tensor([self.entity_names.add(f[i]) for f in new]) for i in (0, 2))
         larger, new_N3 = self.prepared.add(
             torch.stack([heads, relations, tails], 1), len(self.entity_names)
         )
@@ -397,17 +499,17 @@ class Predictor:
             self._replace_graph(larger, changed_U)
         return len(new_N3)
 
-    def remove(self, facts: Iterable[Fact]) -> int:
+    def remove(self, facts: Iterable[Fact | Row]) -> int:
         """Removes facts from the graph; returns how many. They must all be known.
 
         Their entities stay, even those without other facts, and are encoded again; see `add`.
         """
-        facts = list(facts)
-        for fact in facts:
+        old = list(rows_of(facts))
+        for fact in old:
             check_fact(fact)
-        if not facts:
+        if not old:
             return 0
-        ids_N3 = self._ids(facts).unique(dim=0)
+        ids_N3 = self._ids(old).unique(dim=0)
         for known, ids in zip(self.prepared.known().contains(ids_N3).tolist(), ids_N3, strict=True):
             if not known:
                 [(head, relation, tail)] = self._named([tuple(ids.tolist())])
@@ -432,6 +534,52 @@ class Predictor:
 
     # internals
 
+    def use_functional(
+        self,
+        one_tail: Mapping[str, bool] | None = None,
+        one_head: Mapping[str, bool] | None = None,
+    ) -> None:
+        """Sets for relations whether a head has one tail at most, and a tail one head.
+
+        By default, this is learned from the graph. `missing` and `classify` use it.
+        """
+        sides: dict[Side, Mapping[str, bool] | None] = {"tail": one_tail, "head": one_head}
+        for side, given in sides.items():
+            for name, verdict in (given or {}).items():
+                self._functional[int(self._relation_ids([name])), side] = verdict
+        self._judged = None
+
+    def _judge(
+        self, negatives: Iterable[Fact] | None = None, progress: Progress | None = None
+    ) -> Judge:
+        """Returns what judges triples, for the graph as it is now."""
+        self.refresh()
+        if self._judged is None or self._judged.prepared is not self.prepared or negatives:
+            ids_N3 = self._ids(list(negatives)) if negatives else None
+            temperature = self._temperature("tail")
+            self._judged = Judge(
+                self.scorer, self.artifact.config, temperature, self._functional, ids_N3, progress
+            )
+        return self._judged
+
+    def _owners(self, of: FactsOf) -> Tensor | None:
+        """Returns the ids of the entities that facts are wanted of; None for any."""
+        if unknown := set(of) - set(FactsOf.__annotations__):
+            raise TypeError(f"unexpected keyword argument {min(unknown)!r}")
+        which: Candidates = {}
+        if (entities := of.get("entities")) is not None:
+            which["among"] = [entities] if isinstance(entities, str) else entities
+        if (type := of.get("type")) is not None:
+            which["type"] = type
+        allowed_E = self._choices().allowed(which)
+        return None if allowed_E is None else allowed_E.nonzero().squeeze(1)
+
+    def _reason(self, fact: Fact) -> str:
+        """Returns the main pattern of paths behind a triple in words, or nothing."""
+        patterns = self.explain(*fact).patterns if self.scorer.bridged else []
+        patterns = self.names.shown(patterns[:1])
+        return f"{patterns[0].words()} ({patterns[0].figures()})" if patterns else ""
+
     def _choices(self) -> Choices:
         """Returns what chooses candidates, for the graph as it is now."""
         if self._chosen is None or self._chosen.prepared is not self.prepared:
@@ -453,15 +601,11 @@ class Predictor:
         return asked or ("relation" if self.artifact.config.task == "relation" else "tail")
 
     def _triple_score(self, ids_3: Tensor, asked: Part | None) -> TripleScore:
-        """Returns a triple's score; an edge of its own is left out of the paths between."""
+        """Returns a triple's score, as if the graph lacked the triple."""
         part = self._part(asked)
         check_task(self.artifact.config.task, "relation" if part == "relation" else "link")
-        own_N = self._train_ids(ids_3[None])
+        own_N = self.prepared.ids(ids_3[None])
         return self.scorer.triple(ids_3, part, HeldOut(own_N) if len(own_N) else None)
-
-    def _train_ids(self, triples_N3: Tensor) -> Tensor:
-        """Returns the ids of those triples that are in the training graph."""
-        return KnownTriples(triples_N3).contains(self.prepared.train_M3).nonzero().squeeze(1)
 
     def _kinds(self, relations: list[str]) -> tuple[int, ...]:
         """Returns the ids of relations, those with ^ after all others."""
@@ -519,12 +663,14 @@ class Predictor:
                     ) from None
             raise
 
-    def _scores(self, ids_M3: Tensor, part: Part) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def _scores(
+        self, scorer: Scorer, ids_M3: Tensor, part: Part
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Yields (queries, scores of all candidates, which are known) per chunk."""
         check_task(self.artifact.config.task, "relation" if part == "relation" else "link")
         known = self.prepared.known()
-        for ids_B3 in self.scorer.chunks(ids_M3, part):
-            scores_BC = self.scorer.scores(ids_B3, part)
+        for ids_B3 in scorer.chunks(ids_M3, part):
+            scores_BC = scorer.scores(ids_B3, part)
             known_BC = torch.zeros_like(scores_BC, dtype=torch.bool)
             known_BC[known.find(ids_B3, part)] = True
             yield ids_B3, scores_BC, known_BC
@@ -541,9 +687,8 @@ class Predictor:
         self, ids_M3: Tensor, part: Part, k: int, filter_known: bool, ranked: Ranked
     ) -> Iterator[Answers]:
         names = self.relation_names if part == "relation" else self.entity_names
-        for ids_B3, scores_BC, known_BC in self._scores(ids_M3, part):
-            out_BC, n_implausible_B = ranked.left_out(ids_B3, part, known_BC)
-            scores_BC.masked_fill_(out_BC, float("-inf"))
+        for ids_B3, scores_BC, known_BC in self._scores(self.scorer, ids_M3, part):
+            n_implausible_B = ranked.leave_out(scores_BC, ids_B3, part, known_BC)
             if filter_known:
                 scores_BC.masked_fill_(known_BC, float("-inf"))
             best = scores_BC.topk(min(k, scores_BC.shape[1]))

@@ -4,9 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from pathe.core import html
+from pathe.core.extras import require
 from pathe.core.types import Fact, Query
+from pathe.predict.picture import Drawn, draw_paths
+
+if TYPE_CHECKING:
+    import pandas
+
+T = TypeVar("T")
+SHARES = ("probability", "threshold", "trust", "confidence")  # shown in percent
+FEW, REASONS = 5, 6  # results in a repr, reasons in a notebook
+
+
+class Records(list[T]):
+    """A list of results that notebooks show as a table and that pandas can take."""
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Returns one dict per result."""
+        return [dict(vars(record)) for record in self]
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Returns a data frame with one row per result."""
+        module = require("pandas", "pandas", "to_pandas")
+        frame: pandas.DataFrame = module.DataFrame(self.to_dicts())
+        return frame
+
+    def __repr__(self) -> str:
+        rows = [" ".join(f"{v:.3g}" if isinstance(v, float) else str(v) for v in vars(row).values())
+                for row in self[:FEW]]  # fmt: skip
+        rows += [f"... {len(self) - FEW:,} more"] if len(self) > FEW else []
+        kind = f"{type(self[0]).__name__}: " if self else ""
+        return f"Records({kind}{'; '.join(rows)})"
+
+    def _repr_html_(self) -> str:
+        rows = self.to_dicts()
+        columns = list(rows[0]) if rows else []
+        cells = ([html.Percent(row[c]) if c in SHARES and row[c] is not None else row[c]
+                  for c in columns] for row in rows)  # fmt: skip
+        return html.table(columns, cells) if rows else html.line("no results")
 
 
 @dataclass(frozen=True)
@@ -22,8 +60,12 @@ class Answer:
     probability: float
     known: bool = False  # whether the graph already has it
 
+    def __repr__(self) -> str:
+        known = ", known" if self.known else ""
+        return f"Answer({self.rank}, {self.name!r}, {self.probability:.1%}{known})"
 
-class Answers(list[Answer]):
+
+class Answers(Records[Answer]):
     """The answers to a query, best first, and what the graph says about the query itself."""
 
     def __init__(
@@ -55,6 +97,23 @@ class Answers(list[Answer]):
             entity, own = (head, "head") if tail is None else (tail, "tail")
             notes.append(f"implausible: nothing like {entity} is a {own} of {relation}")
         return notes
+
+    def __repr__(self) -> str:
+        head, relation, tail = (name or "?" for name in self.query)
+        query = f"{head} -{relation}-> {tail}: " if any(self.query) else ""
+        names = [f"{answer.name} {answer.probability:.1%}" for answer in self[:FEW]]
+        names += [f"... {len(self) - FEW:,} more"] if len(self) > FEW else []
+        notes = "".join(f"; {note}" for note in self.notes)
+        return f"Answers({query}{', '.join(names) or 'none'}{notes})"
+
+    def _repr_html_(self) -> str:
+        head, relation, tail = (name or "?" for name in self.query)
+        rows = [(a.rank, a.name, a.score, html.Percent(a.probability), "known" if a.known else "")
+                for a in self]  # fmt: skip
+        parts = [html.title(f"{head} -{relation}-> {tail}")] if any(self.query) else []
+        parts += map(html.line, self.notes)
+        parts.append(html.table(("", "answer", "score", "probability", ""), rows))
+        return "".join(parts)
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Returns one dict per answer, each with what is said about the query."""
@@ -89,14 +148,58 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class MissingTriple:
-    """A triple that the graph lacks, and how plausible it is, from 0 to 1."""
+    """A triple that the graph lacks, and the probability that it is true.
+
+    The probability assumes that the graph lacks about a tenth of each relation's facts.
+    """
 
     rank: int
     head: str
     relation: str
     tail: str
     score: float
-    plausibility: float
+    probability: float
+    reason: str = ""  # the main pattern of paths behind it, if asked for
+
+
+@dataclass(frozen=True)
+class ClassifiedTriple:
+    """A triple, whether it is true, and the probability of that.
+
+    Ranks and probabilities of head and tail are those among all candidates that aren't known. The
+    triple counts as true if its probability reaches the relation's threshold.
+    """
+
+    head: str
+    relation: str
+    tail: str
+    true: bool
+    probability: float
+    threshold: float
+    tail_rank: int
+    tail_probability: float
+    head_rank: int
+    head_probability: float
+    known: bool
+
+
+@dataclass(frozen=True)
+class SuspiciousFact:
+    """A fact of the graph that the rest of the graph speaks against.
+
+    The probability that it is true, and the ranks of tail and head among all candidates that aren't
+    known, are computed without the fact itself. So is `expected`: the tails that are more probable
+    than its own, best first, known or not.
+    """
+
+    rank: int
+    head: str
+    relation: str
+    tail: str
+    probability: float
+    tail_rank: int
+    head_rank: int
+    expected: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -212,6 +315,32 @@ class Explanation:
     def rest(self) -> float:
         """What paths of other patterns add: with what the patterns add, it makes up `bridged`."""
         return self.bridged - sum(pattern.added for pattern in self.patterns)
+
+    def __repr__(self) -> str:
+        n = f"{len(self.patterns)} patterns, " if self.patterns else ""
+        return (
+            f"Explanation({self.head} -{self.relation}-> {self.tail}: score {self.score:.2f}, rank "
+            f"{self.rank:,}, probability {self.probability:.1%}; {n}"
+            f"{len(self.bridges) + len(self.paths)} paths)"
+        )
+
+    def _repr_html_(self) -> str:
+        patterns, bridges, shown = self.reasons(REASONS)
+        rows = [(pattern.added, pattern.words(), pattern.figures()) for pattern in patterns]
+        rows += [(self.left_over(patterns), "other paths", "")] if patterns else []
+        rows += [(bridge.effect, bridge.words(self.start(bridge)), "") for bridge in bridges]
+        for path, steps, remark in shown:
+            start = path_start(steps, self.focus(path))
+            names = start + arrows(walked(steps, start)) if steps else f"{start} by itself"
+            rows.append((path.effect, names, f"{path.of}{remark}"))
+        about = f"score {self.score:.2f}, rank {self.rank:,}, probability {self.probability:.1%}; "
+        about += f"{self.alone:.2f} without any path"
+        drawn = [Drawn(pattern.instances[0], pattern.added) for pattern in patterns]
+        drawn += [Drawn(bridge.steps, bridge.effect) for bridge in bridges]
+        parts = [html.title(f"{self.head} -{self.relation}-> {self.tail}:", about)]
+        parts.append(html.table(("effect", "paths", ""), rows))
+        parts += [draw_paths(self.head, self.tail, drawn)] if drawn else []
+        return "".join(parts)
 
     def as_dict(self) -> dict[str, Any]:
         patterns = [pattern.as_dict() for pattern in self.patterns]

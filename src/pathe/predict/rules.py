@@ -81,24 +81,31 @@ def learned_rules(
         ]
 
 
-def count(edges: Edges, kinds: Sequence[int], relation: int) -> tuple[int, int]:
+def count(
+    edges: Edges, kinds: Sequence[int], relation: int, known_heads: bool = False
+) -> tuple[int, int]:
     """Returns how many of the connected pairs have the relation, and how many are connected.
 
-    A pair is two different entities that a path of these kinds connects.
+    A pair is two different entities that a path of these kinds connects. With `known_heads`, only
+    pairs count whose head has the relation with some entity.
     """
     if compiled := kernel("rules.count", edges.offsets_E1.device.type):
-        support, connected = compiled(edges, kinds, relation)
+        support, connected = compiled(edges, kinds, relation, known_heads)
         return support, connected
-    return count_plain(edges, kinds, relation)
+    return count_plain(edges, kinds, relation, known_heads)
 
 
 @torch.no_grad()
-def count_plain(edges: Edges, kinds: Sequence[int], relation: int) -> tuple[int, int]:
+def count_plain(
+    edges: Edges, kinds: Sequence[int], relation: int, known_heads: bool = False
+) -> tuple[int, int]:
     """Computes `count` in plain PyTorch: products of sparse matrices, in chunks of heads."""
     n, device = edges.n_entities, edges.offsets_E1.device
     steps = [_matrix(edges, kind, n) for kind in kinds]
     wanted = _matrix(edges, relation, n)
     starts_N = edges.neighbours_M[edges.relations_M == kinds[0]].unique().long()
+    if known_heads:
+        starts_N = starts_N[torch.isin(starts_N, edges.neighbours_M[edges.relations_M == relation])]
     support = connected = 0
     for heads_H in starts_N.split(AT_ONCE):
         columns_H = torch.arange(len(heads_H), device=device)

@@ -137,7 +137,11 @@ def check_picture(path: Path) -> None:
 
 
 def plot_figure(
-    path: Path, title: str, panels: Sequence[Panel], size: tuple[float, float] = (12.5, 8.4)
+    path: Path,
+    title: str,
+    panels: Sequence[Panel],
+    size: tuple[float, float] = (12.5, 8.4),
+    fonts: Sequence[str] = ("sans-serif",),
 ) -> None:
     """Writes one panel or four: the same bytes for the same picture; no partial file on failure."""
     path = Path(path)
@@ -150,7 +154,14 @@ def plot_figure(
     figure.set_layout_engine("constrained", **({"w_pad": 0.15, "h_pad": 0.15} if four else {}))
     metadata: Any = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
     # a dollar sign in a name is not the start of a formula
-    with rc_context({"text.parse_math": False, "svg.hashsalt": "pathe", "svg.fonttype": "none"}):
+    with rc_context(
+        {
+            "text.parse_math": False,
+            "svg.hashsalt": "pathe",
+            "svg.fonttype": "none",
+            "font.family": list(fonts),
+        }
+    ):
         # widths are fitted per row
         rows = figure.subfigures(2, 1, squeeze=False).flat if four else [figure]
         places = [axes for row in rows for axes in row.subplots(1, 1 + four, squeeze=False).flat]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
@@ -296,12 +296,34 @@ def neighbours(entity: str, found: list[results.Neighbour]) -> Iterator[Renderab
     yield _table(rows, _right(), "entity", _right("similarity"))
 
 
-def missing(found: list[results.MissingTriple]) -> Iterator[RenderableType]:
-    """Yields triples that the graph lacks, most plausible first."""
+def missing(found: Sequence[results.MissingTriple]) -> Iterator[RenderableType]:
+    """Yields triples that the graph lacks, most probable first."""
     rows = ((str(row.rank), _name(row.head), _name(row.relation), _name(row.tail),
-             percent(row.plausibility)) for row in found)  # fmt: skip
-    table = _table(rows, _right(), "head", "relation", "tail", _right("plausibility"))
-    yield table if found else "none found: the graph holds every triple that was scored"
+             percent(row.probability), _name(row.reason)) for row in found)  # fmt: skip
+    reason = "reason" if any(row.reason for row in found) else ""
+    table = _table(rows, _right(), "head", "relation", "tail", _right("probability"), reason)
+    yield table if found else "none found"
+
+
+def classified(found: Sequence[results.ClassifiedTriple]) -> Iterator[RenderableType]:
+    """Yields triples with the probability that they are true, and the ranks of both sides."""
+    rows = ((_name(row.head), _name(row.relation), _name(row.tail),
+             "true" if row.true else "false", percent(row.probability), percent(row.threshold),
+             f"{row.tail_rank:,}", f"{row.head_rank:,}", "yes" if row.known else "")
+            for row in found)  # fmt: skip
+    numbers = map(_right, ("probability", "threshold", "tail rank", "head rank"))
+    yield _table(rows, "head", "relation", "tail", "verdict", *numbers, "known")
+    yield f"{sum(row.true for row in found):,} of {len(found):,} judged true"
+
+
+def suspicious(found: Sequence[results.SuspiciousFact]) -> Iterator[RenderableType]:
+    """Yields facts that the rest of the graph speaks against, least probable first."""
+    rows = ((str(row.rank), _name(row.head), _name(row.relation), _name(row.tail),
+             percent(row.probability), f"{row.tail_rank:,}", f"{row.head_rank:,}",
+             _name(", ".join(row.expected))) for row in found)  # fmt: skip
+    numbers = map(_right, ("probability", "tail rank", "head rank"))
+    table = _table(rows, _right(), "head", "relation", "tail", *numbers, "more probable tails")
+    yield table if found else "no facts to judge"
 
 
 def rules(found: list[results.Rule]) -> Iterator[RenderableType]:

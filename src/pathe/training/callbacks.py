@@ -150,10 +150,11 @@ class TimeLimit(pl.Callback):
 
     def __init__(self, minutes: float, say: Callable[[str], None]) -> None:
         self.limit, self.say, self.reached = 60 * minutes, say, False
+        self.before = 0.0  # the limit that a resumed run has reached
         self.validation, self.begin = 0.0, 0.0  # seconds of the last one, and when it began
 
     def on_train_start(self, trainer: pl.Trainer, learner: Any) -> None:
-        if learner.seconds > self.limit and trainer.global_step:  # resumed
+        if self.before >= self.limit:
             self._stop(trainer)
 
     def on_train_batch_end(
@@ -164,12 +165,28 @@ class TimeLimit(pl.Callback):
             over = trainer.strategy.reduce_boolean_decision(over, all=False)
         if over:
             self._stop(trainer)
+            learner.batches.finish(learner.batches.epoch, len(learner.batches) - 1)
 
     def on_validation_start(self, trainer: pl.Trainer, learner: Any) -> None:
         self.begin = time.perf_counter()
 
     def on_validation_end(self, trainer: pl.Trainer, learner: Any) -> None:
         self.validation = time.perf_counter() - self.begin
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, learner: Any, checkpoint: dict[str, Any]
+    ) -> None:
+        """Marks the epoch as complete, so that a run with a later limit goes on with the next."""
+        if self.reached:
+            batches = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+            counts = dict.fromkeys(batches["current"], int(trainer.num_training_batches))
+            batches |= {"current": counts, "is_last_batch": True}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"reached": self.limit if self.reached else 0.0}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.before = state_dict["reached"]
 
     def on_train_end(self, trainer: pl.Trainer, learner: Any) -> None:
         if self.reached and trainer.is_global_zero:

@@ -40,6 +40,7 @@ STEPS, MOST_EPOCHS = 500, 100  # least number of steps, most epochs
 # Fine-tuning
 EPOCH = 30  # seconds of an epoch, at most,
 LEAST_STEPS = 8  # but no fewer steps than this
+LEAST_BATCH = 8  # within a time limit, batches are halved down to this for that many steps
 FEW_EPOCHS, MOST_TUNED = 5, 20  # epochs
 LEAST_VALID, MOST_VALID = 30, 2000  # validation triples
 MANY = 500  # relations; with more, only link prediction is fine-tuned by default
@@ -186,13 +187,16 @@ def _fine_tuning(
     one = configure(config, {"max_epochs": 1, "validate_every": 1, "epoch_triples": 0})
     per_triple = bridge_seconds(kg, one, reached_entities(prepared), 1.0)
     per_triple /= n + len(kg.valid) / 3
+    while "batch_size" not in settings and config.minutes and config.batch_size > LEAST_BATCH:
+        if LEAST_STEPS * config.batch_size * per_triple <= budget:
+            break
+        config = configure(config, {"batch_size": config.batch_size // 2})
     most = EPOCH if budget >= MOST_TUNED * EPOCH else budget / MOST_TUNED
     triples = min(max(int(most / per_triple), LEAST_STEPS * config.batch_size), n)
     valid = min(max(int(3 * most / per_triple), LEAST_VALID), MOST_VALID)
     epoch = per_triple * (triples + min(valid, len(kg.valid)) / 3)
-    steps = LEAST_STEPS * config.batch_size * per_triple
-    too_long = steps > budget if config.minutes else epoch * FEW_EPOCHS > budget
-    if too_long and "init" not in settings and start is None:
+    asked = "init" in settings or "minutes" in settings or start is not None
+    if epoch * FEW_EPOCHS > budget and not asked:
         return "would take too long"
     fewest = max(1 if "minutes" in settings else FEW_EPOCHS, config.validate_every)
     chosen = {
@@ -229,9 +233,8 @@ def _tuning_words(config: Config, model: str = "the pre-trained model") -> str:
     table = " with a relation table" if config.relation_vectors == "both" else ""
     tasks = {"multi": "links and relations", "link": "links", "relation": "relations"}
     epochs = f"{config.max_epochs} epoch{'s' * (config.max_epochs > 1)}{part}"
-    return (
-        f"{model}, fine-tuned{table} for {tasks[config.task]}, up to {epochs} (--set init=none "
-        "trains a new model)"
+    return f"{model}, fine-tuned{table} for {tasks[config.task]}, up to {epochs}" + (
+        " (--set init=none trains a new model)" if config.init == "pretrained" else ""
     )
 
 

@@ -23,7 +23,7 @@ STEPS, LONG = 4, 1.0  # most steps, and seconds after which no further one is ti
 FEW, MORE = 4, 16  # validation triples that are timed
 EPOCHS = 6  # least number of epochs that a time limit is divided into
 LEAST_VALID = 30  # validation triples
-LEAST_TEST = 50  # triples that a quick run is evaluated on
+LEAST_TEST = 20  # triples that a quick run is evaluated on
 CALIBRATED = 1000  # triples of valid and of test that calibration scores, at most
 
 

@@ -10,11 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pathe.core import html
 from pathe.core.config import Config, configure, current_names
-from pathe.core.errors import ConfigError, DataError
+from pathe.core.errors import ConfigError, DataError, nearest
 from pathe.core.hardware import pick_device
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.data.schema import align, with_train_relations
+from pathe.evaluation.metrics import METRICS
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.model.artifact import Artifact, load_model
 from pathe.training import run as runs
@@ -54,6 +56,20 @@ class TrainedRun(Mapping[str, Any]):
         seconds = f", {found['train_seconds']:.0f} s" if "train_seconds" in found else ""
         return f"TrainedRun({str(self.folder)!r}{score}{seconds})"
 
+    def _repr_html_(self) -> str:
+        found, rows = self.result, []
+        sides = {"all": found, "heads": found.get("head"), "tails": found.get("tail"),
+                 "relations": found.get("relation")}  # fmt: skip
+        for name, own in sides.items():
+            if own and "mrr" in own:
+                rows.append((name, *(own[metric.key] for metric in METRICS)))
+        what = [f"{found[key]:,} {words}" for key, words in
+                (("parameters", "parameters"), ("epochs", "epochs")) if key in found]  # fmt: skip
+        what += [f"{found['train_seconds']:.0f} s"] if "train_seconds" in found else []
+        about = f"({', '.join(what)})" if what else ""
+        columns = (f"{found.get('split', '')} triples", *(metric.title for metric in METRICS))
+        return html.title(str(self.folder), about) + html.table(columns, rows)
+
 
 @dataclass(frozen=True)
 class _Job:
@@ -83,7 +99,7 @@ def train(
 
     Without a `config`, chooses settings, and tries several models on small graphs, as `pathe train`
     does. `minutes`, `seed`, `task` and all other settings of `Config` can be given by name. `quick`
-    stands for about a minute of work. `start` is a model or run to start from instead of the
+    stands for half a minute of training. `start` is a model or run to start from instead of the
     pre-trained model. `out` is the run's folder, by default a new one in `runs`.
     """
     out = settings.pop("folder", out)  # its name in earlier versions
@@ -94,6 +110,12 @@ def train(
     job, words = _choose(
         prepared, config, Path(out) if out else None, settings, model, quick, resume
     )
+    if model is not None:
+        say(
+            "goes on from the given model"
+            if start is model
+            else f"goes on from the model in {start}"
+        )
     if words:
         say(f"settings for this graph: {words}")
     task = next(iter(job.candidates.values())).task
@@ -143,8 +165,8 @@ def _read(data: Data, model: Artifact | None, drops: bool, say: runs.Say) -> Any
             f"{kg.name}: the model to start from has a table of its {len(model.relations):,} "
             f"relations and lacks {unknown[0]!r}"
             + (f" and {len(unknown) - 1} more" if len(unknown) > 1 else "")
-            + ". Leave the triples of such relations out, or train without --from: the pre-trained "
-            "model works with any relation."
+            + f".{nearest(unknown[0], model.relations)} Leave such triples out, or train without "
+            "--from: the pre-trained model works with any relation."
         )
     return data if kg.relations == model.relations else align(kg, model.relations)
 
@@ -177,7 +199,7 @@ def _choose(
         found = plan(prepared, settings, several=not quick)
     words = found.description
     if quick:
-        words = f"a quick look, about a minute of work: {words}"
+        words = f"a quick look, half a minute of training: {words}"
     return _Job(found.candidates, model, frozenset(settings), quick), words
 
 

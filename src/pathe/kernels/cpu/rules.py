@@ -41,13 +41,18 @@ def _count(starts: Any, offsets: Any, targets: Any, bases: Any, found: Any) -> N
                 found[part, 0] += mark[target] == stamp and target != head
 
 
-def count(edges: Any, kinds: Sequence[int], relation: int) -> tuple[int, int]:
+def count(
+    edges: Any, kinds: Sequence[int], relation: int, known_heads: bool = False
+) -> tuple[int, int]:
     """Returns how many pairs a relation sequence connects that also have the relation, and all."""
     n = len(edges.offsets_E1) - 1
     steps = [_step(edges, kind, n) for kind in (*kinds, relation)]
     sizes = torch.tensor([0, *(len(targets) for _, targets in steps)])
     offsets, targets = torch.stack([o for o, _ in steps]), torch.cat([t for _, t in steps])
-    starts = steps[0][0].diff().nonzero().squeeze(1)
+    starts_E = steps[0][0].diff() > 0
+    if known_heads:
+        starts_E &= steps[-1][0].diff() > 0
+    starts = starts_E.nonzero().squeeze(1)
     found = np.zeros((PARTS, 2), np.int64)
     _count(starts.numpy(), offsets.numpy(), targets.numpy(), sizes.cumsum(0).numpy(), found)
     support, connected = found.sum(0).tolist()

@@ -1,0 +1,227 @@
+"""Are answers right that people act on? `python benchmarks/answers.py [missing|classify|check] ...`
+
+- missing: a tenth of each relation's facts is hidden at random. How many of the triples that
+  `Predictor.missing` lists first are hidden facts, and how many hidden facts does it list before
+  less than half of the list is hidden facts?
+- classify: test triples against false ones: the published hard negatives of CoDEx, or else test
+  triples with another head or tail. Accuracy and expected calibration error.
+- check: a hundredth of the facts is replaced by wrong ones: a head or tail of another fact of the
+  same relation. How many of the first hundredth of `Predictor.check` are wrong ones?
+
+Writes answers.json; what isn't measured again stays in it. `--label before` keeps the results of an
+earlier version beside those of the present one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from measure import DATA, HERE, console, provenance
+from torch import Tensor
+
+import pathe
+from pathe.core.randomness import keyed
+from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.model.artifact import load_model
+
+OUT = HERE / "answers.json"
+SEED = 7
+GRAPHS = {
+    "europe": lambda: KnowledgeGraph.read(HERE.parent / "examples" / "europe.csv"),
+    "films": lambda: KnowledgeGraph.read(HERE.parent / "examples" / "films.csv"),
+    "umls": lambda: KnowledgeGraph.read("umls"),
+    "codex-s": lambda: KnowledgeGraph.read(DATA / "codex-s"),
+    "codex-m": lambda: KnowledgeGraph.read(DATA / "codex-m"),
+    "fb15k-237": lambda: KnowledgeGraph.read(DATA / "fb15k-237"),
+}
+TRAINED = {"fb15k-237": "fb15k237-link", "codex-m": "codexm-link-bridge"}  # others: pre-trained
+
+
+def graph_of(kg: KnowledgeGraph, train_M3: Tensor) -> KnowledgeGraph:
+    """Returns a graph of these training triples alone."""
+    none = kg.valid[:0]
+    return KnowledgeGraph(kg.name, kg.entities, kg.relations, train_M3, none, none, kg.report)
+
+
+def hide(name: str) -> tuple[KnowledgeGraph, set[tuple[int, ...]]]:
+    """Returns a graph without a tenth of each relation's facts, and these.
+
+    For a model that was trained on the graph, valid and test triples are hidden instead.
+    """
+    kg = GRAPHS[name]()
+    if name in TRAINED:
+        return graph_of(kg, kg.train), set(map(tuple, torch.cat([kg.valid, kg.test]).tolist()))
+    every_M3 = torch.cat([kg.train, kg.valid, kg.test])
+    every_M3 = every_M3[_order(every_M3)]
+    kept, hidden = [], []
+    for relation in range(kg.n_relations):
+        rows = every_M3[every_M3[:, 1] == relation]
+        rows = rows[keyed(SEED, torch.arange(len(rows))).argsort()]
+        hidden.append(rows[: len(rows) // 10])
+        kept.append(rows[len(rows) // 10 :])
+    kept_M3 = torch.cat(kept)
+    return graph_of(kg, kept_M3[_order(kept_M3)]), set(map(tuple, torch.cat(hidden).tolist()))
+
+
+def _order(triples_M3: Tensor) -> Tensor:
+    """Returns the order by head, relation, tail."""
+    heads, relations, tails = triples_M3.long().unbind(1)
+    return ((heads << 42) + (relations << 21) + tails).argsort()
+
+
+def model_of(name: str) -> Any:
+    return load_model(HERE.parent / "models" / TRAINED[name] if name in TRAINED else None)
+
+
+def missing(name: str) -> dict[str, Any]:
+    kg, hidden = hide(name)
+    p = pathe.Predictor(model_of(name), kg, device="cpu")
+    start = time.perf_counter()
+    found = list(p.missing(max(2 * len(hidden), 1000)))
+    seconds = time.perf_counter() - start
+    rows = zip(
+        kg.entities.ids([m.head for m in found]).tolist(),
+        kg.relations.ids([m.relation for m in found]).tolist(),
+        kg.entities.ids([m.tail for m in found]).tolist(),
+        strict=True,
+    )
+    right = torch.tensor([row in hidden for row in rows]).float()
+    precision = right.cumsum(0) / torch.arange(1, len(right) + 1)
+    half = (precision >= 0.5).nonzero().flatten()
+    most = int(half[-1]) + 1 if len(half) else 0
+    return {
+        "hidden": len(hidden),
+        "listed": len(found),
+        "precision@100": float(right[:100].sum() / 100),
+        "precision@1000": float(right[:1000].sum() / 1000),
+        "recall at precision .5": float(right[:most].sum() / len(hidden)),
+        "seconds": seconds,
+    }
+
+
+def classify(name: str) -> dict[str, Any]:
+    from pathe.evaluation.truth import calibration_error
+    from pathe.predict.judge import negatives as make_false
+
+    kg = GRAPHS[name]()
+    if not len(kg.valid):
+        kg = KnowledgeGraph.read(kg_path(name), split=(0.8, 0.1, 0.1))
+    p = pathe.Predictor(model_of(name), kg, device="cpu")
+    start = time.perf_counter()
+    true = p._named(kg.test.tolist())
+    if (folder := DATA / name).is_dir():
+        false = read(folder / "test_negatives.txt.gz", kg)
+        given: list[Any] | None = read(folder / "valid_negatives.txt.gz", kg)
+    else:
+        made = make_false(p.scorer, p.prepared.known(), kg.test.long())
+        false, given = p._named(made.tolist()), None
+    if LIMIT:
+        true, false = sample(true), sample(false)
+    judged = p.classify([*true, *false], negatives=given)
+    label = torch.arange(len(judged)) < len(true)
+    verdict = torch.tensor([c.true for c in judged])
+    chance = torch.tensor([c.probability for c in judged])
+    return {
+        "true": len(true),
+        "false": len(false),
+        "negatives": "published" if given is not None else "another head or tail",
+        "accuracy": float((verdict == label).float().mean()),
+        "F1": float(2 * (verdict & label).sum() / (verdict.sum() + label.sum())),
+        "calibration error": calibration_error(chance, label),
+        "seconds": time.perf_counter() - start,
+    }
+
+
+LIMIT = 0
+
+
+def sample(facts: list[Any]) -> list[Any]:
+    order = keyed(SEED, torch.arange(len(facts))).argsort()[:LIMIT].tolist()
+    return [facts[i] for i in order]
+
+
+def kg_path(name: str) -> Path:
+    return HERE.parent / "examples" / f"{name}.csv"
+
+
+def read(path: Path, kg: KnowledgeGraph) -> list[Any]:
+    """Returns the triples of a file whose names the graph has."""
+    import gzip
+
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        rows = [tuple(line.rstrip("\n").split("\t")) for line in file]
+    return [r for r in rows if r[0] in kg.entities and r[2] in kg.entities and r[1] in kg.relations]
+
+
+def check(name: str) -> dict[str, Any]:
+    kg = GRAPHS[name]()
+    every_M3 = torch.cat([kg.train, kg.valid, kg.test]).long()
+    every_M3 = every_M3[_order(every_M3)]
+    facts = set(map(tuple, every_M3.tolist()))
+    n = max(len(every_M3) // 100, 1)
+    rows = keyed(SEED, torch.arange(len(every_M3))).argsort().tolist()
+    wrong: set[tuple[int, ...]] = set()
+    gone: set[tuple[int, ...]] = set()
+    for i in rows:
+        h, r, t = every_M3[i].tolist()
+        same = every_M3[every_M3[:, 1] == r]
+        other = same[int(keyed(SEED, i, 1) % len(same))].tolist()
+        made = (other[0], r, t) if i % 2 else (h, r, other[2])
+        if made not in facts and made not in wrong and made[0] != made[2]:
+            wrong.add(made)
+            gone.add((h, r, t))
+        if len(wrong) == n:
+            break
+    planted = torch.tensor(sorted((facts - gone) | wrong), dtype=torch.int32)
+    p = pathe.Predictor(model_of(name), graph_of(kg, planted), device="cpu")
+    start = time.perf_counter()
+    found = p.check(n)
+    hit = sum(
+        (kg.entities.id(s.head), kg.relations.id(s.relation), kg.entities.id(s.tail)) in wrong
+        for s in found
+    )
+    seconds = time.perf_counter() - start
+    figures = {"facts": len(planted), "wrong": len(wrong), "listed": n}
+    share = hit / len(wrong)
+    return figures | {"precision": hit / n, "recall": share, "seconds": seconds}
+
+
+TASKS: dict[str, Callable[[str], dict[str, Any]]] = {
+    "missing": missing, "classify": classify, "check": check,
+}  # fmt: skip
+
+
+def main() -> None:
+    global LIMIT
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("task", choices=TASKS)
+    parser.add_argument("graphs", nargs="+", choices=GRAPHS)
+    parser.add_argument("--label", default="after")
+    parser.add_argument("--limit", type=int, default=0, help="test triples to classify")
+    parser.add_argument("--out", type=Path, default=OUT)
+    args = parser.parse_args()
+    LIMIT = args.limit
+    out: Path = args.out
+    results = json.loads(out.read_text()) if out.exists() else {}
+    for name in args.graphs:
+        figures = TASKS[args.task](name)
+        command = f"python benchmarks/answers.py {args.task} {name}"
+        command += f" --limit {args.limit}" * bool(args.limit)
+        about = provenance(SEED) | {
+            "command": command,
+            "model": TRAINED.get(name, "pre-trained"),
+            "data": GRAPHS[name]().fingerprint(),
+        }
+        results.setdefault(args.task, {}).setdefault(name, {})[args.label] = figures | about
+        out.write_text(json.dumps(results, indent=1) + "\n")
+        console.print(args.task, name, figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,267 @@
+"""The probability that a triple is true, from how a model ranks it and what the graph says.
+
+A triple is two queries: (head, relation, ?) and (?, relation, tail). Their scores alone don't say
+whether it is true: the best of all answers may be wrong where an entity has no answer at all, or
+has it already. So a small network reads both sides' ranks and probabilities, how many answers are
+known, how many the relation's queries usually have, and whether entities of that kind have the
+relation. It is fitted on triples that are known to be true or false.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pathe.core.randomness import keyed
+from pathe.core.types import PARTS, SIDES, Progress, Side
+from pathe.graph.adjacency import Graph
+from pathe.graph.expectations import Expectations, expectations
+from pathe.graph.functionality import Functionality, Overrides, functionality
+from pathe.graph.known import KnownTriples
+from pathe.model.scorer import Scorer
+
+SIDE_FEATURES = 10
+FEATURES = 2 * SIDE_FEATURES + 1
+FLOOR, MARGIN = -20.0, 15.0  # bounds of log probabilities and of differences of scores
+HIDDEN, STEPS, RATE, PENALTY = 16, 300, 0.02, 1e-3  # of the network; chosen on CoDEx-S's valid
+FOLDS = 3
+FEWEST = 30  # examples of a relation from which on it has a threshold of its own
+
+
+@dataclass(frozen=True)
+class Background:
+    """What a graph says about its relations, computed once."""
+
+    n_relations: int
+    sizes_R: Tensor  # training triples per relation
+    functional: dict[Side, Functionality]
+    expected: Expectations
+
+    def kinds(self, relations_B: Tensor, side: Side) -> Tensor:
+        """Returns the kind of edge that a query's entity needs: r, or r + R for head queries."""
+        return relations_B if side == "tail" else relations_B + self.n_relations
+
+
+def background(graph: Graph, overrides: Overrides | None = None) -> Background:
+    """Counts and fits what `Background` has, on a graph."""
+    triples_M3 = graph.triples_M3.long()
+    sizes_R = torch.bincount(triples_M3[:, 1], minlength=graph.n_relations)
+    functional = functionality(graph, overrides)
+    return Background(graph.n_relations, sizes_R, functional, expectations(graph))
+
+
+class SideRanks(NamedTuple):
+    """One part of each triple among all candidates that aren't known; others don't compete."""
+
+    scores_B: Tensor
+    log_chances_B: Tensor  # log-softmax with the model's temperature
+    ranks_B: Tensor  # mean rank of ties
+    margins_B: Tensor  # to the best other candidate
+    known_B: Tensor  # number of other known answers
+
+
+@torch.no_grad()
+def side_ranks(
+    scorer: Scorer,
+    known: KnownTriples,
+    triples_M3: Tensor,
+    side: Side,
+    temperature: float,
+    progress: Progress | None = None,
+) -> SideRanks:
+    """Ranks one side of triples, whether known or not."""
+    column, n = PARTS.index(side), scorer.prepared.n_entities
+    order_M = torch.argsort(triples_M3[:, 1] * n + triples_M3[:, 2 - column], stable=True)
+    found, done = [], 0
+    for ids_B3 in triples_M3[order_M].split(scorer.rows_at_once()):
+        scores_BE = scorer.scores(ids_B3, side)
+        own_B1 = ids_B3[:, column, None]
+        score_B1, (rows_N, answers_N) = scores_BE.gather(1, own_B1), known.find(ids_B3, side)
+        scores_BE[rows_N, answers_N] = float("-inf")
+        scores_BE.scatter_(1, own_B1, score_B1)
+        total_B = (scores_BE / temperature).logsumexp(1)
+        scores_BE.scatter_(1, own_B1, float("-inf"))
+        higher_B, equal_B = (scores_BE > score_B1).sum(1), (scores_BE == score_B1).sum(1)
+        others_N = rows_N[answers_N != ids_B3[rows_N, column]]
+        score_B = score_B1[:, 0]
+        found.append(
+            SideRanks(
+                score_B,
+                score_B / temperature - total_B,
+                1 + higher_B + equal_B / 2,
+                score_B - scores_BE.max(1).values,
+                torch.bincount(others_N, minlength=len(ids_B3)),
+            )
+        )
+        done += len(ids_B3)
+        if progress:
+            progress(done, len(triples_M3))
+    back_M = order_M.argsort()
+    return SideRanks(*(torch.cat(parts)[back_M] for parts in zip(*found, strict=True)))
+
+
+def side_features(
+    about: Background, triples_B3: Tensor, side: Side, ranks: SideRanks, own_B: Tensor
+) -> Tensor:
+    """Returns (B, SIDE_FEATURES) of one side of triples; own_B: which are in the graph."""
+    column, relations_B = PARTS.index(side), triples_B3[:, 1]
+    asked_B, answer_B = triples_B3[:, 2 - column], triples_B3[:, column]
+    own = about.functional[side]
+    single_B, has_B = own.single_R[relations_B], (ranks.known_B > 0).float()
+    kinds_B = about.kinds(relations_B, side)
+    back_B = about.kinds(relations_B, "head" if side == "tail" else "tail")
+    return torch.stack(
+        [
+            ranks.log_chances_B.clamp(min=FLOOR),
+            ranks.ranks_B.log(),
+            ranks.margins_B.clamp(-MARGIN, MARGIN),
+            ranks.known_B.float().log1p(),
+            single_B,
+            own.mean_R[relations_B].clamp(min=1).log(),
+            has_B * single_B,
+            about.expected.predicted(asked_B, kinds_B),
+            (about.expected.counts(answer_B, back_B) - own_B.long()).float().log1p(),
+            about.expected.predicted(answer_B, back_B),
+        ],
+        1,
+    )
+
+
+def features(
+    about: Background, triples_B3: Tensor, ranks: dict[Side, SideRanks], own_B: Tensor
+) -> Tensor:
+    """Returns (B, FEATURES) of triples that were ranked on both sides.
+
+    own_B says which of them are in the graph: their own edges don't count.
+    """
+    sides = [side_features(about, triples_B3, side, ranks[side], own_B) for side in SIDES]
+    return torch.cat([*sides, about.sizes_R[triples_B3[:, 1]].float().log1p()[:, None]], 1)
+
+
+class Examples(NamedTuple):
+    """Triples to fit on, or to judge: features, relations and, where known, whether true."""
+
+    features_BF: Tensor
+    relations_B: Tensor
+    true_B: Tensor  # bool
+
+
+class Truth:
+    """Gives triples a probability of being true, and relations a threshold to call them so.
+
+    Members of an ensemble are fitted on all folds but one each; temperature and thresholds are
+    fitted on the folds that were left out.
+
+    With `unlabelled`, examples that aren't labelled true may be true, too. Then probabilities are
+    divided by the share of true ones that are labelled (Elkan and Noto, 2008), which is estimated
+    from the labelled ones that look most true.
+    """
+
+    def __init__(
+        self, examples: Examples, n_relations: int, seed: int = 0, *, unlabelled: bool = False
+    ) -> None:
+        x_BF, relations_B, true_B = examples
+        self.mean_F = x_BF.mean(0)
+        self.scale_F = x_BF.std(0, correction=0).clamp(min=1e-3)
+        fold_B = keyed(seed, torch.arange(len(x_BF), device=x_BF.device)).argsort().argsort()
+        fold_B = fold_B % FOLDS
+        self.members: list[_Member] = []
+        logits_B = x_BF.new_zeros(len(x_BF))
+        for fold in range(FOLDS):
+            rows = (fold_B != fold).nonzero().squeeze(1)
+            member = _fit(self._scaled(x_BF[rows]), relations_B[rows], true_B[rows], n_relations)
+            self.members.append(member)
+            out = (fold_B == fold).nonzero().squeeze(1)
+            with torch.no_grad():
+                logits_B[out] = member(self._scaled(x_BF[out]), relations_B[out])
+        self.scale = _temperature(logits_B, true_B)
+        chances_B = (self.scale * logits_B).sigmoid()
+        self.labelled = _labelled(chances_B[true_B]) if unlabelled else 1.0
+        self.thresholds_R = _thresholds(chances_B, relations_B, true_B, n_relations)
+
+    @torch.no_grad()
+    def __call__(self, features_BF: Tensor, relations_B: Tensor) -> Tensor:
+        """Returns the probability of each triple."""
+        x_BF = self._scaled(features_BF)
+        logits = torch.stack([member(x_BF, relations_B) for member in self.members])
+        return ((self.scale * logits.mean(0)).sigmoid() / self.labelled).clamp(max=1)
+
+    def _scaled(self, features_BF: Tensor) -> Tensor:
+        return (features_BF - self.mean_F) / self.scale_F
+
+
+class _Member(nn.Module):
+    """A hidden layer beside a linear one; each relation shifts both."""
+
+    def __init__(self, n_features: int, n_relations: int) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(n_features, HIDDEN), nn.Linear(HIDDEN, 1)
+        self.linear = nn.Linear(n_features, 1)
+        self.shifts, self.offsets = nn.Embedding(n_relations, HIDDEN), nn.Embedding(n_relations, 1)
+        for part in (self.linear, self.shifts, self.offsets):
+            nn.init.zeros_(part.weight)
+
+    def forward(self, x_BF: Tensor, relations_B: Tensor) -> Tensor:
+        hidden_BH = F.relu(self.inner(x_BF) + self.shifts(relations_B))
+        whole_B1 = self.outer(hidden_BH) + self.linear(x_BF) + self.offsets(relations_B)
+        return whole_B1[:, 0]  # type: ignore[no-any-return]
+
+
+@torch.enable_grad()
+def _fit(x_BF: Tensor, relations_B: Tensor, true_B: Tensor, n_relations: int) -> _Member:
+    """Fits one member; the penalty is per example, so that few examples stay near the prior."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        member = _Member(x_BF.shape[1], n_relations).to(x_BF.device)
+    optimizer = torch.optim.Adam(member.parameters(), lr=RATE)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
+    wanted_B, penalty = true_B.float(), PENALTY * max(1.0, 1000 / len(x_BF))
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = F.binary_cross_entropy_with_logits(member(x_BF, relations_B), wanted_B)
+        loss = loss + penalty * sum(p.square().sum() for p in member.parameters())
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return member
+
+
+def _temperature(logits_B: Tensor, true_B: Tensor) -> float:
+    """Returns the factor on logits with the smallest loss, of a grid from 0.3 to 2."""
+    factors = torch.logspace(-0.5, 0.3, 33, device=logits_B.device)
+    losses = [F.binary_cross_entropy_with_logits(f * logits_B, true_B.float()) for f in factors]
+    return float(factors[int(torch.stack(losses).argmin())])
+
+
+def _labelled(chances_T: Tensor) -> float:
+    """Returns the mean probability of the tenth of the labelled examples that look most true."""
+    return (
+        float(chances_T.topk(max(len(chances_T) // 10, 1)).values.mean()) if len(chances_T) else 1.0
+    )
+
+
+def _thresholds(chances_B: Tensor, relations_B: Tensor, true_B: Tensor, n: int) -> Tensor:
+    """Returns the threshold per relation with the most right verdicts; 0.5 where data are few.
+
+    Of equally good ones, that nearest to 0.5 is chosen.
+    """
+    thresholds_R = torch.full((n,), 0.5, device=chances_B.device)
+    grid_T = torch.linspace(0.2, 0.8, 25, device=chances_B.device)
+    sizes = torch.bincount(relations_B, minlength=n)
+    for relation in (sizes >= FEWEST).nonzero().flatten().tolist():
+        rows = relations_B == relation
+        right_T = ((chances_B[rows, None] >= grid_T) == true_B[rows, None]).sum(0).double()
+        thresholds_R[relation] = grid_T[(right_T - (grid_T - 0.5).abs() * 2).argmax()]
+    return thresholds_R
+
+
+def calibration_error(chances_B: Tensor, true_B: Tensor, bins: int = 10) -> float:
+    """Returns the expected calibration error: mean |probability - share of true|, by bin."""
+    bin_B = (chances_B * bins).long().clamp(max=bins - 1)
+    gaps = torch.zeros(bins, dtype=torch.double, device=chances_B.device)
+    gaps.index_add_(0, bin_B, chances_B.double() - true_B.double())
+    return float(gaps.abs().sum() / len(chances_B))

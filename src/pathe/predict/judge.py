@@ -1,0 +1,273 @@
+"""Judges triples: the probability that each is true, known facts without their own edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from pathe.core.config import Config
+from pathe.core.errors import DataError
+from pathe.core.randomness import below, keyed
+from pathe.core.types import PARTS, SIDES, Progress, Side
+from pathe.evaluation.truth import (
+    Background,
+    Examples,
+    SideRanks,
+    Truth,
+    background,
+    features,
+    side_ranks,
+)
+from pathe.graph.functionality import Overrides
+from pathe.graph.growth import holds
+from pathe.graph.known import KnownTriples
+from pathe.graph.prepared import PreparedGraph
+from pathe.model.builder import scorer_without
+from pathe.model.scorer import Scorer
+
+POSITIVES = 500  # true triples that `Truth` is fitted on, at most;
+FEWEST = 50  # with fewer validation triples, training triples are hidden instead
+HIDDEN = 0.1  # share of each relation's training triples that is hidden, at most
+ONE_BY_ONE = 16  # known facts that are judged one by one;
+TOGETHER, SHARE = 256, 100  # of more, so many at once: 256, or a hundredth of the graph
+TRIES = 8  # draws of a false triple before it is given up
+HARD = 20  # the best answers, of which a hard negative is drawn
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Triples with their ranks on both sides and the probability that they are true."""
+
+    triples_B3: Tensor
+    ranks: dict[Side, SideRanks]
+    known_B: Tensor
+    probability_B: Tensor
+    threshold_B: Tensor
+
+
+class Judge:
+    """Judges triples with a scorer; what it needs for that is fitted when first used."""
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        config: Config,
+        temperature: float,
+        overrides: Overrides | None = None,
+        negatives_N3: Tensor | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.scorer, self.config, self.temperature = scorer, config, temperature
+        self.overrides, self.negatives_N3, self.progress = overrides, negatives_N3, progress
+
+    @property
+    def prepared(self) -> PreparedGraph:
+        return self.scorer.prepared
+
+    @cached_property
+    def about(self) -> Background:
+        """What the graph says about its relations."""
+        return background(self.prepared.graph, self.overrides)
+
+    @cached_property
+    def truth(self) -> Truth:
+        """Fitted on validation triples or, where they are few, on hidden training triples."""
+        return Truth(self._examples(), self.prepared.n_relations, self.scorer.seed)
+
+    def __call__(self, triples_M3: Tensor, progress: Progress | None = None) -> Judged:
+        """Judges triples; those of the graph as if it didn't have them."""
+        truth, own_M = self.truth, holds(self.prepared.graph, triples_M3)
+        ranks = self.ranks(triples_M3, own_M, progress)
+        found_MF = features(self.about, triples_M3, ranks, own_M)
+        relations_M = triples_M3[:, 1]
+        return Judged(
+            triples_M3,
+            ranks,
+            self.prepared.known().contains(triples_M3),
+            truth(found_MF, relations_M),
+            truth.thresholds_R[relations_M],
+        )
+
+    def ranks(
+        self, triples_M3: Tensor, own_M: Tensor, progress: Progress | None = None
+    ) -> dict[Side, SideRanks]:
+        """Ranks both sides of triples; those of the graph (own_M) without their own edges.
+
+        `without_own` says how.
+        """
+        found, places, done = [], [], 0
+        for scorer, rows_G in without_own(self.scorer, self.config, triples_M3, own_M):
+            some_G3 = triples_M3[rows_G]
+            tell = _shifted(progress, 2 * done, 2 * len(triples_M3))
+            found.append(_both(scorer, self.prepared.known(), some_G3, self.temperature, tell))
+            places.append(rows_G)
+            done += len(rows_G)
+        back_M = torch.cat(places).argsort()
+        return {
+            side: SideRanks(
+                *(torch.cat(part)[back_M] for part in zip(*(f[side] for f in found), strict=True))
+            )
+            for side in SIDES
+        }
+
+    def _examples(self) -> Examples:
+        """Returns true and false triples with their features."""
+        prepared, seed = self.prepared, self.scorer.seed
+        valid_N3 = prepared.with_seen_relations(prepared.triples("valid", "seen"))
+        if len(valid_N3) >= FEWEST:
+            scorer, about = self.scorer, self.about
+            known = prepared.known("train", "valid")
+            true_B3 = valid_N3[keyed(seed, _rows(valid_N3)).argsort()]
+        else:
+            true_B3 = prepared.train_M3[hidden(prepared.train_M3, seed)[:POSITIVES]]
+            if len(true_B3) < 2:
+                raise DataError(
+                    f"{prepared.kg.name} has too few triples to fit probabilities: a relation needs"
+                    " at least ten. Use predict, which needs no fit."
+                )
+            scorer = scorer_without(self.scorer, self.config, true_B3)
+            smaller = prepared.remove(true_B3)
+            about, known = background(smaller.graph, self.overrides), smaller.known()
+        if self.negatives_N3 is None:
+            true_B3 = true_B3[:POSITIVES]
+            false_B3 = negatives(scorer, known.add(true_B3), true_B3)
+        else:
+            false_B3 = self.negatives_N3
+        both_B3 = torch.cat([true_B3, false_B3])
+        ranks = _both(scorer, known, both_B3, self.temperature, self.progress)
+        own_B = torch.zeros(len(both_B3), dtype=torch.bool, device=both_B3.device)
+        true_B = torch.arange(len(both_B3), device=both_B3.device) < len(true_B3)
+        return Examples(features(about, both_B3, ranks, own_B), both_B3[:, 1], true_B)
+
+
+def without_own(
+    scorer: Scorer, config: Config, triples_M3: Tensor, own_M: Tensor
+) -> Iterator[tuple[Scorer, Tensor]]:
+    """Yields groups of triples, as rows, each with a scorer that lacks their own edges.
+
+    own_M says which triples are in the graph. A few are left out one by one. More are left out in
+    groups drawn at random, of at most a hundredth of the graph, so that a group's other facts
+    hardly matter.
+    """
+    if not bool(own_M.all()):
+        yield scorer, (~own_M).nonzero().squeeze(1)
+    rows_N = own_M.nonzero().squeeze(1)
+    if not len(rows_N):
+        return
+    rows_N = rows_N[keyed(scorer.seed, rows_N).argsort()]
+    size = max(min(TOGETHER, scorer.prepared.graph.n_triples // SHARE), 1)
+    for rows_G in rows_N.split(1 if len(rows_N) <= ONE_BY_ONE else size):
+        yield scorer_without(scorer, config, triples_M3[rows_G]), rows_G
+
+
+def _both(
+    scorer: Scorer,
+    known: KnownTriples,
+    triples_M3: Tensor,
+    temperature: float,
+    progress: Progress | None = None,
+) -> dict[Side, SideRanks]:
+    """Ranks both sides of triples."""
+    n = len(triples_M3)
+    return {
+        side: side_ranks(
+            scorer, known, triples_M3, side, temperature, _shifted(progress, i * n, 2 * n)
+        )
+        for i, side in enumerate(SIDES)
+    }
+
+
+def _shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """Returns a progress function for one part of several."""
+    if progress is None:
+        return None
+    return lambda done, _: progress(before + done, total)
+
+
+def hidden(triples_M3: Tensor, seed: int, share: float = HIDDEN) -> Tensor:
+    """Returns ids of a share of each relation's triples, drawn at random, in random order."""
+    chance_M = keyed(seed, _rows(triples_M3))
+    order_M = chance_M.argsort()
+    order_M = order_M[triples_M3[order_M, 1].argsort(stable=True)]
+    sizes_R = torch.bincount(triples_M3[:, 1])
+    firsts_R = sizes_R.cumsum(0) - sizes_R
+    relations_M = triples_M3[order_M, 1]
+    place_M = _rows(triples_M3) - firsts_R[relations_M]
+    ids_N = order_M[place_M < (share * sizes_R).floor()[relations_M]]
+    return ids_N[chance_M[ids_N].argsort()]
+
+
+@torch.no_grad()
+def negatives(scorer: Scorer, known: KnownTriples, true_B3: Tensor) -> Tensor:
+    """Returns one false triple per true one: with another head or tail that fits the relation.
+
+    Of each four, two have an entity that the relation has on that side elsewhere, and two have one
+    of the model's best answers that isn't known.
+    """
+    rows_B = _rows(true_B3)
+    found = []
+    for number, side in enumerate((*SIDES, *SIDES)):
+        rows = rows_B[rows_B % 4 == number]
+        if len(rows):
+            draw = _drawn if number < 2 else _hard
+            found.append(draw(scorer, known, true_B3[rows], side))
+    return torch.cat(found)
+
+
+def _drawn(scorer: Scorer, known: KnownTriples, true_B3: Tensor, side: Side) -> Tensor:
+    """Returns triples with an entity of another triple of the relation; some may be given up."""
+    train_M3, column, seed = scorer.prepared.train_M3, PARTS.index(side), scorer.seed
+    by_relation_M = train_M3[:, 1].argsort(stable=True)
+    sizes_R = torch.bincount(train_M3[:, 1], minlength=scorer.prepared.n_relations)
+    firsts_R = sizes_R.cumsum(0) - sizes_R
+    false_B3, open_B = true_B3.clone(), torch.ones_like(true_B3[:, 0], dtype=torch.bool)
+    for attempt in range(TRIES):
+        rows_N = open_B.nonzero().squeeze(1)
+        relations_N = true_B3[rows_N, 1]
+        chance_N = below(keyed(seed, rows_N, column, attempt), sizes_R[relations_N].clamp(min=1))
+        drawn_N = train_M3[by_relation_M[firsts_R[relations_N] + chance_N], column]
+        false_B3[rows_N, column] = drawn_N
+        open_B[rows_N] = known.contains(false_B3[rows_N])
+    return false_B3[~open_B]
+
+
+def _hard(scorer: Scorer, known: KnownTriples, true_B3: Tensor, side: Side) -> Tensor:
+    """Returns triples with one of the model's best answers that aren't known."""
+    column, found = PARTS.index(side), []
+    for ids_B3 in true_B3.split(scorer.rows_at_once()):
+        scores_BE = scorer.scores(ids_B3, side)
+        scores_BE[known.find(ids_B3, side)] = float("-inf")
+        scores_BE.scatter_(1, ids_B3[:, 2 - column, None], float("-inf"))  # no self-loops
+        best = scores_BE.topk(min(HARD, scores_BE.shape[1]), 1)
+        open_B = (~best.values.isneginf()).sum(1)
+        chance_B = below(keyed(scorer.seed, ids_B3[:, 0], ids_B3[:, 2]), open_B.clamp(min=1))
+        false_B3 = ids_B3.clone()
+        false_B3[:, column] = best.indices.gather(1, chance_B[:, None])[:, 0]
+        found.append(false_B3[open_B > 0])
+    return torch.cat(found)
+
+
+def _rows(triples_M3: Tensor) -> Tensor:
+    return torch.arange(len(triples_M3), device=triples_M3.device)
+
+
+@torch.no_grad()
+def expected_tails(scorer: Scorer, config: Config, facts_B3: Tensor, n: int = 2) -> list[Tensor]:
+    """Returns the best n tails of each fact that score higher than its own, without the fact."""
+    found: dict[int, Tensor] = {}
+    own_B = holds(scorer.prepared.graph, facts_B3)
+    for alone, rows_G in without_own(scorer, config, facts_B3, own_B):
+        for ids_C3, rows_C in zip(
+            facts_B3[rows_G].split(alone.rows_at_once()), rows_G.split(alone.rows_at_once()),
+            strict=True,
+        ):  # fmt: skip
+            scores_CE = alone.scores(ids_C3, "tail")
+            best = scores_CE.topk(min(n, scores_CE.shape[1]), 1)
+            higher_CK = best.values > scores_CE.gather(1, ids_C3[:, 2:])
+            for row, ids_K, kept_K in zip(rows_C.tolist(), best.indices, higher_CK, strict=True):
+                found[row] = ids_K[kept_K].cpu()
+    return [found[row] for row in range(len(facts_B3))]

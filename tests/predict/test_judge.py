@@ -1,0 +1,143 @@
+"""The probability that triples are true; known facts are judged without themselves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.films import films
+from support.graphs import knowledge_graph, toy
+from support.models import any_graph_predictor, predictor
+
+from pathe import Predictor
+from pathe.core.errors import DataError
+from pathe.graph.growth import holds
+from pathe.predict.judge import hidden, negatives, without_own
+
+MAKERS = [predictor, any_graph_predictor]
+
+
+def named(kg, ids):
+    return [(kg.entities[h], kg.relations[r], kg.entities[t]) for h, r, t in ids.tolist()]
+
+
+def test_a_share_of_each_relation_is_hidden():
+    rows = [(i, 0, i + 1) for i in range(50)] + [(i, 1, i + 2) for i in range(29)]
+    rows += [(0, 2, i) for i in range(9)]
+    triples = torch.tensor(rows)
+    ids = hidden(triples, seed=3)
+    assert torch.bincount(triples[ids, 1], minlength=3).tolist() == [5, 2, 0]
+    assert len(set(ids.tolist())) == len(ids)
+    assert torch.equal(ids, hidden(triples, seed=3))
+    assert not torch.equal(ids, hidden(triples, seed=4))
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_false_triples_fit_the_relation_and_are_not_known(make):
+    kg = toy()
+    p = make(kg)
+    true = kg.train[:40].long()
+    false = negatives(p.scorer, p.prepared.known(), true)
+    assert 30 <= len(false) <= 40
+    assert not p.prepared.known().contains(false).any()
+    for row in false.tolist():  # one end differs from some true triple
+        ends = [(row[0] == t[0]) + (row[2] == t[2]) for t in true.tolist() if t[1] == row[1]]
+        assert 1 in ends
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_groups_cover_all_triples_once_and_lack_their_edges(make):
+    kg = toy()
+    p = make(kg)
+    triples = torch.cat([kg.train[:30], kg.test]).long()
+    own = holds(p.prepared.graph, triples)
+    assert own.tolist() == [True] * 30 + [False] * len(kg.test)
+    rows, config = [], p.artifact.config
+    for scorer, group in without_own(p.scorer, config, triples, own):
+        rows += group.tolist()
+        if own[group].any():
+            assert own[group].all()
+            assert len(group) == 1  # a hundredth of 144 triples
+            alone = make(kg)
+            alone.remove(named(kg, triples[group]))
+            scores = (s.scores(triples[group], "tail") for s in (scorer, alone.scorer))
+            assert torch.allclose(*scores, atol=1e-5)
+    assert sorted(rows) == list(range(len(triples)))
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_known_fact_is_scored_and_judged_as_if_it_were_new(make):
+    kg = toy()
+    fact = named(kg, kg.train[5:6])[0]
+    p, without = make(kg), make(kg)
+    without.remove([fact])
+    known, new = p.score([fact])[0], without.score([fact])[0]
+    assert (known.known, new.known) == (True, False)
+    assert (known.rank, known.score) == (new.rank, pytest.approx(new.score, abs=1e-5))
+    [ours], [theirs] = p.classify([fact]), without.classify([fact])
+    for name in ("tail_rank", "tail_probability", "head_rank", "head_probability"):
+        assert getattr(ours, name) == pytest.approx(getattr(theirs, name), abs=1e-5)
+    assert ours.known
+    assert p.explain(*fact).score == pytest.approx(known.score, abs=1e-4)
+
+
+def test_triples_are_judged_in_their_order_and_one_by_one():
+    kg = toy()
+    p = any_graph_predictor(kg)
+    facts = [*named(kg, kg.test[:4]), *named(kg, kg.train[:3]), ("e0001", "r0", "e0030")]
+    together = p.classify(facts)
+    assert [(c.head, c.relation, c.tail) for c in together] == facts
+    for fact, judged in zip(facts, together, strict=True):
+        assert p.classify([fact])[0].probability == pytest.approx(judged.probability, abs=1e-4)
+        assert judged.true == (judged.probability >= judged.threshold)
+    assert p.classify([]) == []
+
+
+def test_what_was_fitted_is_kept_until_the_graph_changes():
+    p = any_graph_predictor()
+    p.classify([("e0001", "r0", "e0030")])
+    judge = p._judge()
+    assert p._judge() is judge
+    p.add([("new", "r0", "e0003")])
+    assert p._judge() is not judge
+
+
+def test_test_triples_never_reach_the_fit():
+    """With other test triples, the same triple gets the same probability."""
+    kg = toy()
+    other = knowledge_graph(kg.train.tolist(), kg.valid.tolist(), [(0, 0, 59)])
+    fact = ("e0001", "r0", "e0030")
+    [ours], [theirs] = (any_graph_predictor(g).classify([fact]) for g in (kg, other))
+    assert ours.probability == pytest.approx(theirs.probability, abs=1e-5)
+
+
+def test_given_negatives_are_learned_from():
+    kg = toy()
+    p = any_graph_predictor(kg)
+    false = named(kg, negatives(p.scorer, p.prepared.known(), kg.train[:40].long()))
+    assert p.classify([false[0]], negatives=false)[0].probability <= 1
+    assert torch.equal(p._judge().negatives_N3, p._ids(false))
+
+
+def test_a_graph_with_too_few_facts_says_so():
+    p = any_graph_predictor(knowledge_graph([(0, 0, 1), (1, 0, 2)]))
+    with pytest.raises(DataError, match="too few triples"):
+        p.classify([("e0000", "r0", "e0002")])
+    with pytest.raises(DataError, match="too few triples"):
+        p.missing(3)
+
+
+@pytest.mark.slow
+def test_planted_gaps_are_true_and_planted_errors_are_suspicious(tmp_path):
+    made = films(seed=1)
+    path = tmp_path / "films.tsv"
+    path.write_text("".join("\t".join(fact) + "\n" for fact in made.triples), encoding="utf-8")
+    p = Predictor(path)
+    gaps = p.classify(made.gaps[::4])
+    wrong = p.classify(made.wrong)
+    assert sum(c.true for c in gaps) >= 0.9 * len(gaps)
+    assert sum(c.true for c in wrong) <= 0.2 * len(wrong)
+    suspects = p.check(len(made.wrong), relations=["nationality", "born_in", "capital_of"])
+    found = {(s.head, s.relation, s.tail) for s in suspects} & set(made.wrong)
+    assert len(found) >= 0.5 * len(made.wrong)
+    best = [s for s in suspects if (s.head, s.relation, s.tail) in found]
+    assert sum(made.instead[s.head, s.relation, s.tail][2] in s.expected for s in best) >= 10
