@@ -253,4 +253,4 @@ def test_failed_writes_leave_the_old_file_alone(
     assert [p.name for p in tmp_path.iterdir()] == ["x.tsv"]
     assert path.read_text() == "old"
     with pytest.raises(DataError, match="expected a name that ends in"):
-        write_triples(tmp_path / "x.nt", triples_of([(0, 0, 1)]), entities, relations)
+        write_triples(tmp_path / "x.nq", triples_of([(0, 0, 1)]), entities, relations)

@@ -92,11 +92,10 @@ class QueryCandidateOptions(CandidateOptions):
 
 def _excluded(p: Predictor, name: str, skip: bool) -> Iterator[str]:
     """Yields an entity, or those in a file."""
-    if name not in p.entity_names and Path(name).is_file():
+    if p.entity_names.find(name) is None and Path(name).is_file():
         yield from _entities(p, Path(name), skip)
     else:
-        p.entity_names.id(name)  # raises if it is unknown
-        yield name
+        yield p.entity_names.exact(name)
 
 
 def _entities(p: Predictor, path: Path, skip: bool) -> list[str]:
@@ -106,8 +105,7 @@ def _entities(p: Predictor, path: Path, skip: bool) -> list[str]:
     known, n_skipped = [], 0
     for number, name in read_names(path, p.entity_names):
         try:
-            p.entity_names.id(name)
-            known.append(name)
+            known.append(p.entity_names.exact(name))
         except UnknownNameError as error:
             if not skip:
                 raise UnknownNameError(f"{path}, line {number}: {error}") from None

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pathe.cli.options import QUERY, K, ModelOnData, OnlyRelations, Output, grouped, option
+from pathe.cli.options import (
+    QUERY,
+    K,
+    ModelOnData,
+    OnlyRelations,
+    Output,
+    TripleOutput,
+    grouped,
+    option,
+)
 from pathe.cli.output import progress_bar, tell
 from pathe.core.errors import PatheError
 from pathe.predict.results import ClassifiedTriple, MissingTriple, SuspiciousFact
@@ -89,7 +98,7 @@ class MissingOptions(Of):
 
 
 @grouped
-def missing(source: ModelOnData, options: MissingOptions, output: Output, k: K = 20) -> None:
+def missing(source: ModelOnData, options: MissingOptions, output: TripleOutput, k: K = 20) -> None:
     """List the facts that the graph most probably lacks.
 
     The model is asked about entities that lack a relation which others of their kind have, and
@@ -116,7 +125,8 @@ def missing(source: ModelOnData, options: MissingOptions, output: Output, k: K =
             progress=progress,
             **options.choose(p),
         )
-    output.show([vars(row) for row in found], show.missing(found), MissingTriple)
+    rows = [vars(row) for row in found]
+    output.show(rows, show.missing(p.names.shown(found)), MissingTriple, names=p.names)
 
 
 @grouped
@@ -152,14 +162,16 @@ def classify(
     false = _facts(p, negatives, source.on_error == "skip") if negatives else None
     with progress_bar("judging") as progress:
         found = p.classify(facts, negatives=false, progress=progress)
-    output.show([vars(row) for row in found], show.classified(found), ClassifiedTriple)
+    output.show(
+        [vars(row) for row in found], show.classified(p.names.shown(found)), ClassifiedTriple
+    )
 
 
 @grouped
 def check(
     source: ModelOnData,
     of: Of,
-    output: Output,
+    output: TripleOutput,
     k: K = 20,
     sample: Annotated[
         int | None,
@@ -184,7 +196,8 @@ def check(
         tell(f"judging {n:,} facts may take long; --sample 5000 judges a part of them")
     with progress_bar("judging") as progress:
         found = p.check(k, sample=sample, progress=progress, **of.choose(p))
-    output.show([vars(row) for row in found], show.suspicious(found), SuspiciousFact)
+    rows = [vars(row) for row in found]
+    output.show(rows, show.suspicious(p.names.shown(found)), SuspiciousFact, names=p.names)
 
 
 def _facts(p: Predictor, path: Path, skip: bool) -> list[Fact]:

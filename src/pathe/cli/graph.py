@@ -47,10 +47,11 @@ def analyze(
 
     with err.status("analysing ..."):
         result = analyze_graph(kg, seed=seed)
+    shown = kg.names.shown(result)
     if plot:
-        plots.plot_analysis(result, plot)
+        plots.plot_analysis(shown, plot)
         tell(f"drawn to {plot}")
-    output.show(result, show.analysis(result), {}, [result])
+    output.show(result, show.analysis(shown), {}, [result])
 
 
 @dataclass(frozen=True)
@@ -78,14 +79,16 @@ def paths(data: Data, files: Files, options: PathOptions, output: Output, seed: 
     Example: [cyan]pathe paths examples/europe.csv --entity Vienna -n 3[/]
     """
     output.check()
-    found = _sample(files.read(data), options, seed)
+    kg = files.read(data)
+    found = _sample(kg, options, seed)
     rows = [{"entity": name, "path": steps} for name, own in found.items() for steps in own]
-    output.show(found, _shown(found), {"entity": str, "path": str}, rows)
+    shown = _lines(kg.names.shown(list(found.items())))
+    output.show(found, shown, {"entity": str, "path": str}, rows)
 
 
-def _shown(found: dict[str, list[list[Fact]]]) -> Iterator[Text]:
+def _lines(found: list[tuple[str, list[list[Fact]]]]) -> Iterator[Text]:
     """Yields the paths of each entity under its name, each on one line however long it is."""
-    for name, rows in found.items():
+    for name, rows in found:
         yield Text(show.plain(name), style="bold")
         for steps in rows:
             line = show.path(name, steps)
@@ -138,15 +141,17 @@ def convert(
     suffix: Annotated[
         str | None,
         typer.Option(
-            help="File format, e.g. [cyan].txt.gz[/], [cyan].csv[/], [cyan].parquet[/]. "
-            "Default: .txt.",
+            help="File format, e.g. [cyan].txt.gz[/], [cyan].csv[/], [cyan].parquet[/], "
+            "[cyan].ttl[/], [cyan].nt[/]. Default: .txt.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
 ) -> None:
     """Write a graph as train/valid/test files, to keep a split or to change the format.
 
-    A GraIL pair is written as a pair, with the inference graph in FOLDER_ind.
+    A GraIL pair is written as a pair, with the inference graph in FOLDER_ind. In N-Triples and
+    Turtle, names that aren't IRIs are percent-encoded after the base IRI; reading the file with the
+    same --base-iri restores them. Labels and other literals aren't written.
 
     Example: [cyan]pathe convert examples/europe.csv europe --split 0.8,0.1,0.1[/]
     """

@@ -198,7 +198,7 @@ def evaluate(source: ModelOnData, options: EvaluateOptions, output: Output) -> N
     result |= {"data": kg.name, "fingerprint": kg.fingerprint()}
     parts = [*show.result(result)]
     if options.per_relation:
-        parts += show.per_relation(result)
+        parts += show.per_relation(kg.names.shown(result))
     output.show(result, parts, RELATION_ROW, relation_rows(result))
 
 

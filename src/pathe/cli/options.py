@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from pathe.data.columns import ReadReport
     from pathe.data.knowledge_graph import KnowledgeGraph
+    from pathe.data.names import Names
     from pathe.data.row_files import Columns, Write
     from pathe.data.schema import Unknown
     from pathe.model.artifact import Artifact
@@ -37,8 +38,8 @@ MODEL_AND_DATA = "Model and data"
 QUERY = "Query"
 DATA_HELP = (
     "A file (.tsv .csv .txt .parquet .nt .nq .ttl .rdf, plain or .gz .zst .xz .bz2), a folder with "
-    "train/valid/test files, a GraIL or OpenKE folder, or a data set's name such as [cyan]umls[/] "
-    "or [cyan]fb15k237[/]."
+    "train/valid/test files, a GraIL, OpenKE or Neo4j folder, a store ([cyan]sparql:URL[/], "
+    "[cyan]bolt://HOST[/]), or a data set's name such as [cyan]umls[/] or [cyan]fb15k237[/]."
 )
 Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
 DataOption = Annotated[
@@ -89,8 +90,8 @@ def option(default: T, help: str, *names: str, **more: Any) -> T:
     return field(default=default, metadata={"option": declared})
 
 
-def _file_option(default: T, help: str, *names: str) -> T:
-    return option(default, help, *names, rich_help_panel=FILES)
+def _file_option(default: T, help: str, *names: str, **more: Any) -> T:
+    return option(default, help, *names, rich_help_panel=FILES, **more)
 
 
 _CUT_HELP = "Split one file into train,valid,test, e.g. [cyan]0.8,0.1,0.1[/]."
@@ -101,6 +102,7 @@ class Output:
     """Where a result goes: to the terminal as a table, to stdout as JSON, or to a file."""
 
     panel: ClassVar[str] = OUTPUT
+    triples: ClassVar[bool] = False  # whether rows have a head, a relation and a tail
     out: Path | None = option(
         None,
         "Write to a file instead: [cyan].json[/], .jsonl, .csv, .tsv or .parquet.",
@@ -117,9 +119,10 @@ class Output:
         if (self.out is not None) + self.as_json + self.as_jsonl > 1:
             raise PatheError("Give only one of --out, --json and --jsonl.")
         if self.out is not None:
-            from pathe.data.row_files import OBJECT_FORMATS, ROW_FORMATS, check_file
+            from pathe.data.row_files import OBJECT_FORMATS, ROW_FORMATS, TRIPLE_FORMATS, check_file
 
-            check_file(self.out, ROW_FORMATS if table else OBJECT_FORMATS)
+            formats = TRIPLE_FORMATS if self.triples else ROW_FORMATS
+            check_file(self.out, formats if table else OBJECT_FORMATS)
 
     def show(
         self,
@@ -127,17 +130,19 @@ class Output:
         parts: Iterable[RenderableType],
         columns: Columns | type,
         rows: Sequence[dict[str, Any]] | None = None,
+        names: Names | None = None,
     ) -> None:
         """Writes a result, or prints it as JSON or as tables and text.
 
         `columns` are those of a table, or a dataclass that has them as fields. `rows` are what a
-        table or JSON lines hold, if that isn't the value itself.
+        table or JSON lines hold, if that isn't the value itself. `names` has the prefixes for
+        Turtle.
         """
         rows = value if rows is None else rows
         if self.out is not None and self.out.suffix.lower() == ".json":
             write_json(self.out, value)
         elif self.out is not None or self.as_jsonl:
-            with self.rows(columns) as write:
+            with self.rows(columns, names) as write:
                 write(rows)
         elif self.as_json:
             print_json(value)
@@ -146,13 +151,28 @@ class Output:
         if self.out is not None:
             tell(f"wrote {self.out}: {len(rows):,} {'row' if len(rows) == 1 else 'rows'}")
 
-    def rows(self, columns: Columns | type) -> AbstractContextManager[Write]:
+    def rows(
+        self, columns: Columns | type, names: Names | None = None
+    ) -> AbstractContextManager[Write]:
         """Returns a context that writes rows: to the file, or to stdout as JSON or TSV."""
         from pathe.data.row_files import columns_of
 
         columns = columns_of(columns) if isinstance(columns, type) else columns
         suffix: Any = ".json" if self.as_json else ".jsonl" if self.as_jsonl else ".tsv"
-        return rows_out(self.out, columns, suffix)
+        return rows_out(self.out, columns, suffix, names)
+
+
+@dataclass(frozen=True)
+class TripleOutput(Output):
+    """Where triples go: as other results, or to a file as RDF."""
+
+    triples: ClassVar[bool] = True
+    out: Path | None = option(
+        None,
+        "Write to a file instead: [cyan].json[/], .jsonl, .csv, .tsv or .parquet; as "
+        "[cyan].ttl[/] or .nt, only the triples.",
+        metavar="FILE",
+    )
 
 
 @dataclass(frozen=True)
@@ -179,6 +199,24 @@ class Files:
     on_error: Literal["raise", "skip"] = _file_option(
         "raise", "Stop at a bad line, or skip and count it."
     )
+    language: str | None = _file_option(
+        None,
+        "RDF: languages of labels, in order of preference, e.g. [cyan]de,en[/]. Default: en; then "
+        "labels without a language, then others.",
+    )
+    prefix: list[str] | None = _file_option(
+        None,
+        "A prefix of IRIs that the data doesn't declare, e.g. [cyan]ex=http://example.org/[/]; "
+        "repeatable.",
+        metavar="PREFIX=IRI",
+    )
+    base_iri: str | None = _file_option(
+        None,
+        "RDF: the start of IRIs that stand for plain names, read and written. Default: urn:pathe:",
+    )
+    sparql_query: Path | None = _file_option(
+        None, "For sparql:URL: a file with a CONSTRUCT query, or a SELECT of three variables."
+    )
 
     def read(
         self, data: str, model: Artifact | None = None, *, every_relation: bool = False
@@ -203,7 +241,16 @@ class Files:
                 seed=self.cut_seed,
                 allow_unseen=self.allow_unseen,
                 every_relation=every_relation or model is not None,
-                options=ReadOptions(wanted, self.header, self.delimiter, self.on_error),
+                options=ReadOptions(
+                    wanted,
+                    self.header,
+                    self.delimiter,
+                    self.on_error,
+                    self.language,
+                    _prefixes(self.prefix or []),
+                    self.base_iri,
+                    self.sparql_query,
+                ),
             )
             kg = self.changed(kg)
             if model is not None:
@@ -278,7 +325,7 @@ class ModelOnData(ModelFiles):
         from pathe.data.changes import with_facts, without_facts
         from pathe.data.columns import ReadOptions
 
-        said, options = [], ReadOptions(on_error=self.on_error)
+        said, options = [], ReadOptions(on_error=self.on_error, language=self.language)
         if self.remove is not None:
             kg, n = without_facts(kg, self.remove, options)
             said.append(f"{n:,} fact{'s' * (n != 1)} of {self.remove} removed")
@@ -378,6 +425,15 @@ def _three(
     return first, second, third
 
 
+def _prefixes(assignments: list[str]) -> tuple[tuple[str, str], ...]:
+    """Reads the words of --prefix."""
+    pairs = [word.partition("=") for word in assignments]
+    for word, (prefix, _, iri) in zip(assignments, pairs, strict=True):
+        if ":" in prefix.removesuffix(":") or ":" not in iri:
+            raise DataError(f"--prefix: expected prefix=IRI, as ex=http://x.org/; got {word!r}.")
+    return tuple((prefix.removesuffix(":"), iri.strip("<>")) for prefix, _, iri in pairs)
+
+
 def _warn_of_empty_splits(kg: KnowledgeGraph, fractions: Iterable[float]) -> None:
     sizes = {split: len(triples) for split, triples in kg.splits.items()}
     empty = [s for s, f in zip(sizes, fractions, strict=False) if f and not sizes[s]]
@@ -394,6 +450,7 @@ def _report(report: ReadReport, whose: str = "") -> None:
     """Prints on stderr what the reader removed or skipped."""
     counts = (
         (report.duplicates, "duplicate triple", "removed"),
+        (report.n_labels, "label", "read"),
         (report.literals, "triple", "with a literal left out"),
         (report.skipped, "bad line", f"skipped; the first: {report.first_skipped}"),
         (report.unknown_relations, "triple", "with an unknown relation dropped"),

@@ -15,6 +15,7 @@ from rich.console import Console, RenderableType
 
 if TYPE_CHECKING:
     from pathe.core.types import Progress
+    from pathe.data.names import Names
     from pathe.data.row_files import Columns, Write
 
 
@@ -64,13 +65,19 @@ def print_result(value: Any, parts: Iterable[RenderableType], as_json: bool) -> 
 
 @contextmanager
 def rows_out(
-    path: Path | None, columns: Columns, suffix: Literal[".json", ".jsonl", ".tsv"]
+    path: Path | None,
+    columns: Columns,
+    suffix: Literal[".json", ".jsonl", ".tsv"],
+    names: Names | None = None,
 ) -> Iterator[Write]:
-    """Yields a function that writes rows to a file, or to stdout in the format of the suffix."""
+    """Yields a function that writes rows to a file, or to stdout in the format of the suffix.
+
+    `names` has the prefixes for Turtle files.
+    """
     from pathe.data.row_files import row_writer, text_writer
 
     if path is not None:
-        with row_writer(path, columns) as write:
+        with row_writer(path, columns, names) as write:
             yield write
         return
     if suffix == ".json":

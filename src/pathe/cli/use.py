@@ -19,6 +19,7 @@ from pathe.cli.options import (
     ModelOnData,
     OnlyRelations,
     Output,
+    TripleOutput,
     grouped,
     option,
 )
@@ -84,7 +85,7 @@ def predict(
     source: ModelOnData,
     options: PredictOptions,
     candidates: QueryCandidateOptions,
-    output: Output,
+    output: TripleOutput,
 ) -> None:
     """Answer a query: give two of --head, --relation and --tail; the third is predicted.
 
@@ -123,6 +124,7 @@ def _answer_one(
     if plot:
         check_picture(plot)
     p = source.predictor()
+    given = p.exact(given)
     part = open_part(given) if None in given else None
     with err.status("encoding entities ..."):
         which = candidates.choose(p, source.on_error == "skip")
@@ -132,10 +134,11 @@ def _answer_one(
         scored = [] if part else p.score(facts)
         explained = facts if options.reasons else facts[:1] if plot else []
         reasons = [p.explain(*fact, part) for fact in explained]
+        n_known = len(p.known_answers(given)) if part and filter_known else 0
     if plot and reasons:
         from pathe.reports.evidence_plot import plot_evidence
 
-        lacking = plot_evidence(reasons[0], plot)
+        lacking = plot_evidence(p.names.shown(reasons[0]), plot)
         tell(f"drawn to {plot}")
         if lacking:
             tell(f"no installed font has {lacking}: install one, or draw to .svg")
@@ -149,15 +152,15 @@ def _answer_one(
     for row, reason in zip(rows, reasons, strict=False):
         evidence = reason.as_dict()
         row.update({key: evidence[key] for key in EVIDENCE})
+    given, found, scored, reasons = p.names.shown((given, found, scored, reasons))
     if found is not None:
-        n_known = len(p.known_answers(given)) if filter_known else 0
         if output.as_json and not rows:  # there is no row to say it
             tell("\n".join(["no answers left", *found.notes]))
         shown = show.answers(given, found, reasons, n_known, options.paths)
-        output.show(rows, shown, ANSWER_ROW)
+        output.show(rows, shown, ANSWER_ROW, names=p.names)
     else:
         shown = show.judged(scored[0], reasons, options.paths)
-        output.show(rows[0], shown, ScoredTriple, rows)
+        output.show(rows[0], shown, ScoredTriple, rows, p.names)
 
 
 def _answer_file(
@@ -174,7 +177,7 @@ def _answer_file(
     p = source.predictor()
     queries = with_known_names(p, read, path, source.on_error == "skip")
     which = candidates.choose(p, source.on_error == "skip")
-    with output.rows(ANSWER_ROW) as write, progress_bar("answering") as progress:
+    with output.rows(ANSWER_ROW, p.names) as write, progress_bar("answering") as progress:
         found = p.answer(queries, options.k, filter_known=not options.known, **which)
         for n, (query, best) in enumerate(zip(queries, found, strict=True), 1):
             write(_answer_rows(query, best))
@@ -191,8 +194,7 @@ def with_known_names(
     known = []
     for number, query in read:
         try:
-            p.check_names(query)
-            known.append(query)
+            known.append(p.exact(query))
         except UnknownNameError as error:
             if not skip:
                 raise UnknownNameError(f"{path}, line {number}: {error}") from None
@@ -229,9 +231,10 @@ def similar(
     output.check()
     p = source.predictor()
     with err.status("encoding entities ..."):
+        entity = p.entity_names.exact(entity)
         found = p.similar(entity, k, **candidates.choose(p, source.on_error == "skip"))
     rows = [vars(row) for row in found]
-    output.show(rows, show.neighbours(entity, found), Neighbour)
+    output.show(rows, show.neighbours(*p.names.shown((entity, found))), Neighbour)
 
 
 @grouped
@@ -263,9 +266,9 @@ def rules(
     found = []
     with err.status("explaining triples ...") as status:
         for rule in p.rules(relation, k, facts=facts):
-            status.update(f"explaining triples of {rule.relation} ...")
+            status.update(f"explaining triples of {p.names.show(rule.relation)} ...")
             found.append(rule)
-    output.show([vars(rule) for rule in found], show.rules(found), Rule)
+    output.show([vars(rule) for rule in found], show.rules(p.names.shown(found)), Rule)
 
 
 @grouped
@@ -325,7 +328,7 @@ def schema(model: Model, data: DataOption, files: ModelFiles, output: Output) ->
     kg = files.read(data, every_relation=True)
     found = coverage(kg, artifact.relations, names)
     rows = [vars(match) for match in found.matches]
-    output.show(found.as_dict(), show.coverage(kg.name, found), Match, rows)
+    output.show(found.as_dict(), show.coverage(kg.name, kg.names.shown(found)), Match, rows)
 
 
 def push(

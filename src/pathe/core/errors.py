@@ -36,8 +36,13 @@ class Interrupted(PatheError):
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> str:
     """Returns ` Closest: ...` with the known names most similar to `name`, or an empty string."""
+    close = closest(name, known, n)
+    return f" Closest: {', '.join(map(repr, close))}." if close else ""
+
+
+def closest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
+    """Returns the known names most similar to `name`, those that differ only in case first."""
     names = list(known)
     same = [other for other in names if other.casefold() == name.casefold()]
     alike = difflib.get_close_matches(name, names, n=n, cutoff=0.5)
-    close = list(dict.fromkeys(same + alike))[:n]
-    return f" Closest: {', '.join(map(repr, close))}." if close else ""
+    return list(dict.fromkeys(same + alike))[:n]

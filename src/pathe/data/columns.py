@@ -26,6 +26,9 @@ RDF = {
     ".nt": "N_TRIPLES", ".nq": "N_QUADS", ".ttl": "TURTLE", ".trig": "TRIG", ".n3": "N3",
     ".rdf": "RDF_XML", ".owl": "RDF_XML", ".xml": "RDF_XML",
 }  # fmt: skip
+WRITABLE_RDF = (".nt", ".ttl")
+SPARQL = "sparql:"  # before the address of an endpoint
+BOLT = ("bolt://", "bolt+s://", "bolt+ssc://", "neo4j://", "neo4j+s://", "neo4j+ssc://")
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
 _SUFFIXES = (*TEXT, ".parquet", *RDF)
 READABLE = f"{', '.join(_SUFFIXES)}; all but .parquet also with {', '.join(COMPRESSIONS)}"
@@ -50,17 +53,22 @@ class ReadOptions:
     header: bool | None = None
     delimiter: str | None = None
     on_error: Literal["raise", "skip"] = "raise"
+    language: str | None = None  # of labels: tags in order of preference, as in "de,en"
+    prefixes: tuple[tuple[str, str], ...] = ()  # more prefixes of IRIs: (prefix, IRI)
+    base_iri: str | None = None  # IRIs that start with it stand for plain names
+    sparql_query: Path | None = None  # a file with a CONSTRUCT or SELECT query
 
     def reject(self, names: Sequence[str], where: str) -> None:
         """Raises DataError if one of these options is set: this data has no use for it."""
         for name in names:
             if getattr(self, name) is not None:
-                raise DataError(f"{where}: --{name} doesn't apply to it. Drop the option.")
+                option = name.replace("_", "-")
+                raise DataError(f"{where}: --{option} doesn't apply to it. Drop the option.")
 
 
 @dataclass
 class ReadReport:
-    """Counts of what was read and left out, the first skipped line, and notes for the user."""
+    """Counts of what was read and left out, notes for the user, and prefixes and labels."""
 
     rows: int = 0
     duplicates: int = 0
@@ -70,6 +78,15 @@ class ReadReport:
     notes: list[str] = field(default_factory=list)
     first_skipped: str = ""
     odd_first_rows: dict[Path, Fact] = field(default_factory=dict)  # they may be headers
+    prefixes: list[tuple[str, str]] = field(default_factory=list)
+    n_labels: int = 0
+    labels: dict[str, tuple[Any, str]] = field(default_factory=dict)  # until the graph is built
+
+    def add_label(self, name: str, order: Any, label: str) -> None:
+        """Keeps a name's first label in the given order."""
+        if label:
+            self.labels[name] = min(self.labels.get(name, (order, label)), (order, label))
+            self.n_labels = len(self.labels)
 
     def skip(self, problem: str, options: ReadOptions, n: int = 1) -> None:
         """Counts n bad lines; raises DataError unless the options say to skip them."""
@@ -90,8 +107,15 @@ def split_suffix(path: Path) -> tuple[str, str, str]:
     return name[: -len(suffix)], suffix.lower(), compression
 
 
+def is_store(data: str | Path) -> bool:
+    """Whether this is the address of a SPARQL endpoint or of a Neo4j server."""
+    return str(data).startswith((SPARQL, *BOLT))
+
+
 def existing_path(data: str | Path) -> Path | None:
-    """Returns the path if it exists; None if `data` can only be the name of a data set."""
+    """Returns the path if it exists; None if `data` is an address or the name of a data set."""
+    if is_store(data):
+        return None
     path = Path(data).expanduser()
     if path.exists():
         return path
@@ -103,9 +127,10 @@ def existing_path(data: str | Path) -> Path | None:
 def writable_suffix(path: Path) -> tuple[str, str]:
     """Returns (suffix, compression) of a file to write; DataError for other formats."""
     _, suffix, compression = split_suffix(path)
-    if suffix not in (*TEXT, ".parquet") or (suffix == ".parquet" and compression):
+    text = (*TEXT, *WRITABLE_RDF)
+    if suffix not in (*text, ".parquet") or (suffix == ".parquet" and compression):
         raise DataError(
-            f"{path}: expected a name that ends in {', '.join(TEXT)} (also with "
+            f"{path}: expected a name that ends in {', '.join(text)} (also with "
             f"{', '.join(COMPRESSIONS)}) or .parquet"
         )
     return suffix, compression

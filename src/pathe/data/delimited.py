@@ -110,6 +110,29 @@ def locate_line(path: Path, options: ReadOptions, row: int) -> str:
     return f", line {next(islice(lines, row + layout.header, None), 0)}"
 
 
+def text_rows(path: Path, options: ReadOptions) -> Iterator[tuple[int, list[str]]]:
+    """Yields (line number, cells) of a CSV file's rows, its header included; slow."""
+    delimiter = _delimiter(options.delimiter or ",")
+    with reading(path):
+        for line, row, problem in _records(path, delimiter, quoted=True):
+            try:
+                cells = [cell.decode() for cell in row]
+            except UnicodeDecodeError:
+                problem = f"expected UTF-8 text, got {row[:5]}."
+            if problem:
+                raise DataError(f"{path}, line {line}: {problem}")
+            yield line, cells
+
+
+def _delimiter(text: str) -> str:
+    """Returns the character that an option stands for."""
+    words = {"\\t": "\t"} | {word: mark for mark, word in _WORDS.items()}
+    mark = words.get(text, text)
+    if len(mark) != 1 or not mark.isascii() or mark in '"\r\n':
+        raise DataError(f"--delimiter: expected one ASCII character or 'tab', got {mark!r}")
+    return mark
+
+
 def _fast_batches(path: Path, layout: _Layout) -> Iterator[list[Any]]:
     """Yields three binary arrays per block; raises ArrowInvalid for anything unusual."""
     names = [f"f{i}" for i in range(layout.width)]
@@ -206,11 +229,7 @@ def _layout(path: Path, options: ReadOptions) -> _Layout:
     """Delimiter, width, columns and header, from the options and the first row."""
     _, suffix, _ = split_suffix(path)
     quoted = suffix == ".csv"
-    delimiter = options.delimiter or TEXT[suffix]
-    words = {"\\t": "\t"} | {word: mark for mark, word in _WORDS.items()}
-    delimiter = words.get(delimiter, delimiter)
-    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n':
-        raise DataError(f"--delimiter: expected one ASCII character or 'tab', got {delimiter!r}")
+    delimiter = _delimiter(options.delimiter or TEXT[suffix])
     records = _records(path, delimiter, quoted)
     line, row, _ = next(records, (0, [], ""))
     if not line:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
@@ -19,11 +20,23 @@ from pathe.core.errors import DataError
 from pathe.core.files import check_new_folder, replacing
 from pathe.core.types import PARTS, rows_of
 from pathe.data.benchmarks import read_named
-from pathe.data.columns import READABLE, check_fractions, coded_table, existing_path, named_table
+from pathe.data.columns import (
+    READABLE,
+    SPARQL,
+    check_fractions,
+    coded_table,
+    existing_path,
+    is_store,
+    named_table,
+)
 from pathe.data.delimited import recurs
+from pathe.data.iris import check_base
+from pathe.data.names import BASE, Names, names_of
+from pathe.data.neo4j import read_bolt, read_neo4j_folder
 from pathe.data.openke import FILES as OPENKE_FILES
 from pathe.data.openke import read_openke
 from pathe.data.readers import ReadOptions, ReadReport, locate_row, read_columns, split_suffix
+from pathe.data.sparql import read_sparql
 from pathe.data.triples import check_writable, encode, split_triples, unique_triples, write_rows
 from pathe.data.vocabulary import Vocabulary
 
@@ -60,7 +73,9 @@ class KnowledgeGraph:
         rows = []
         for r, n in zip(order_R[:SHOWN].tolist(), counts_R[:SHOWN].tolist(), strict=True):
             head, _, tail = self.train[(self.train[:, 1] == r).nonzero()[0, 0]].tolist()
-            rows.append((self.relations[r], n, self.entities[head], self.entities[tail]))
+            names = self.relations[r], self.entities[head], self.entities[tail]
+            relation, head, tail = self.names.shown(names)
+            rows.append((relation, n, head, tail))
         columns = ("relation", "training triples", "a head", "its tail")
         rest = f"... and {self.n_relations - SHOWN:,} more relations"
         more = html.line(rest) if self.n_relations > SHOWN else ""
@@ -73,6 +88,11 @@ class KnowledgeGraph:
     @property
     def n_relations(self) -> int:
         return len(self.relations)
+
+    @property
+    def names(self) -> Names:
+        """Prefixes and labels: how names may be written in queries, and how they are shown."""
+        return self.entities.spellings
 
     @property
     def splits(self) -> dict[str, Tensor]:
@@ -110,6 +130,9 @@ class KnowledgeGraph:
         options = options or ReadOptions()
         if split is not None:
             check_fractions(split)
+        if is_store(data):
+            return _split(_read_store(str(data), relations, options), split, seed, allow_unseen)
+        options.reject(("sparql_query",), f"{data} is no SPARQL endpoint")
         path = existing_path(data)
         if path is None:
             if split is not None:
@@ -120,6 +143,8 @@ class KnowledgeGraph:
         if path.is_dir():
             path = path.resolve()
             files = _split_files(path)
+            if not files and (graph := _read_neo4j(path, relations, options)):
+                return _split(graph, split, seed, allow_unseen)
             if split is None:
                 return _read_folder(path, files, relations, options)
             if set(files) != {"train"}:
@@ -131,10 +156,7 @@ class KnowledgeGraph:
                 )
             path = files["train"]
         graph = _read_files(split_suffix(path)[0], {"train": path}, relations, options)
-        if split is None:
-            return graph
-        train, valid, test = split_triples(graph.train, split, seed, not allow_unseen)
-        return replace(graph, train=train, valid=valid, test=test)
+        return _split(graph, split, seed, allow_unseen)
 
     @classmethod
     def from_triples(
@@ -189,6 +211,19 @@ class KnowledgeGraph:
         return graphs
 
 
+def _split(
+    graph: KnowledgeGraph,
+    fractions: tuple[float, float, float] | None,
+    seed: int,
+    allow_unseen: bool,
+) -> KnowledgeGraph:
+    """Splits the training triples if there are fractions."""
+    if fractions is None:
+        return graph
+    train, valid, test = split_triples(graph.train, fractions, seed, not allow_unseen)
+    return replace(graph, train=train, valid=valid, test=test)
+
+
 class _Source(NamedTuple):
     """One split's rows; `locate` turns a row number into text such as `, line 7`."""
 
@@ -217,6 +252,11 @@ def _build(
         splits[source.split], n = unique_triples(encode(table, entities, relations))
         report.duplicates += n
     train, valid, test = (splits[split] for split in SPLITS)
+    report.prefixes += options.prefixes
+    base, vocabularies = check_base(options.base_iri or BASE), (entities, relations)
+    spellings = names_of(report, base, *(vocabulary.array for vocabulary in vocabularies))
+    report.labels = {}  # the graph keeps them in less memory
+    entities, relations = (vocabulary.with_spellings(spellings) for vocabulary in vocabularies)
     return KnowledgeGraph(name, entities, relations, train, valid, test, report)
 
 
@@ -264,6 +304,30 @@ def _read_files(
                 "add --header"
             )
     return _build(name, sources, relations, options, report)
+
+
+def _read_store(data: str, relations: Relations, options: ReadOptions) -> KnowledgeGraph:
+    """Reads from a SPARQL endpoint or a Neo4j server."""
+    report = ReadReport()
+    if data.startswith(SPARQL):
+        table = read_sparql(data, options, report)
+    else:
+        options.reject(("sparql_query", "language"), f"{data} is a Neo4j server")
+        table = read_bolt(data, options, report)
+    name = re.sub(r"[^\w.-]+", "-", data.split("://", 1)[-1]).strip("-.")
+    return _build(name, [_Source("train", data, table, lambda _: "")], relations, options, report)
+
+
+def _read_neo4j(folder: Path, relations: Relations, options: ReadOptions) -> KnowledgeGraph | None:
+    """Reads a folder of Neo4j's files; None if it is another kind of folder."""
+    report = ReadReport()
+    table = read_neo4j_folder(folder, options, report)
+    if table is None:
+        return None
+    options.reject(("language",), f"{folder} holds Neo4j's files")
+    report.rows += table.num_rows
+    source = _Source("train", str(folder), table, lambda _: "")
+    return _build(folder.name, [source], relations, options, report)
 
 
 def _only(folder: Path, name: str, paths: list[Path]) -> Path:

@@ -1,42 +1,92 @@
-"""RDF in any syntax that pyoxigraph parses -> three Arrow columns."""
+"""RDF in any syntax that pyoxigraph parses -> three Arrow columns, prefixes and labels."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pathe.core.errors import DataError
+from pathe.core.errors import ConfigError, DataError
 from pathe.core.extras import require
 from pathe.data.columns import RDF, ReadOptions, ReadReport, collect_rows, open_stream, reading
+from pathe.data.iris import check_base, from_iri
+from pathe.data.names import BASE
 
 _BY_LINE = (".nt", ".nq")  # one statement per line, so a bad line can be skipped
+_LABELS = {
+    "http://www.w3.org/2004/02/skos/core#prefLabel": 0,
+    "http://www.w3.org/2000/01/rdf-schema#label": 1,
+}  # relations to labels, the preferred one first
+Order = Callable[[str | None], int]
 
 
 def read_rdf(path: Path, suffix: str, options: ReadOptions, report: ReadReport) -> Any:
-    """Returns a table of the file's triples; literals are left out and counted."""
-    with reading(path):
-        return collect_rows(_rows(path, suffix, options, report))
+    """Returns a table of the file's triples; keeps prefixes and labels in the report.
 
-
-def _rows(path: Path, suffix: str, options: ReadOptions, report: ReadReport) -> Iterator[list[str]]:
-    """Yields the names of each triple."""
+    Other literals are left out and counted.
+    """
     ox = require("pyoxigraph", "rdf", f"{path}: reading RDF")
-    name, entity = _namer(path, suffix in _BY_LINE), (ox.NamedNode, ox.BlankNode)
-    for quad in _quads(ox, path, suffix, options, report):
-        if not isinstance(quad.object, entity):
+    namer = blank_namer(path.name.split(".")[0], suffix in _BY_LINE)
+    with reading(path):
+        quads = ox.parse(open_stream(path), format=getattr(ox.RdfFormat, RDF[suffix]))
+        checked = _checked(quads, path, suffix, options, report)
+        rows = ((quad.subject, quad.predicate, quad.object) for quad in checked)
+        table = collect_rows(named_rows(ox, rows, namer, options, report))
+        report.prefixes += sorted(quads.prefixes.items())
+    return table
+
+
+def named_rows(
+    ox: Any,
+    triples: Iterable[tuple[Any, Any, Any]],
+    namer: Callable[[str], str],
+    options: ReadOptions,
+    report: ReadReport,
+) -> Iterator[list[str]]:
+    """Yields the names of each triple of pyoxigraph's terms; labels go to the report."""
+    base, order = check_base(options.base_iri or BASE), language_order(options.language)
+
+    def name(node: Any) -> str:
+        if isinstance(node, ox.NamedNode):
+            return from_iri(node.value, base)
+        return namer(node.value)
+
+    for head, relation, tail in triples:
+        if isinstance(tail, ox.NamedNode | ox.BlankNode):
+            yield [name(head), name(relation), name(tail)]
+        elif relation.value in _LABELS and isinstance(tail, ox.Literal):
+            rank = order(tail.language), _LABELS[relation.value]
+            report.add_label(name(head), rank, tail.value)
+        else:
             report.literals += 1
-            continue
-        nodes = (quad.subject, quad.predicate, quad.object)
-        yield [n.value if isinstance(n, ox.NamedNode) else name(n.value) for n in nodes]
 
 
-def _quads(
-    ox: Any, path: Path, suffix: str, options: ReadOptions, report: ReadReport
+def language_order(wanted: str | None) -> Order:
+    """Returns a function from a language tag to its place: those wanted, untagged, others.
+
+    `en` also matches `en-GB`, which comes after `en` itself.
+    """
+    tags = [tag.strip().lower() for tag in ("en" if wanted is None else wanted).split(",")]
+    if not all(re.fullmatch("[a-z]{1,8}(-[a-z0-9]{1,8})*", tag) for tag in tags):
+        raise ConfigError(
+            f"--language: expected language tags such as en or de,en; got {wanted!r}."
+        )
+
+    def order(tag: str | None) -> int:
+        tag = (tag or "").lower()
+        for i, own in enumerate(tags):
+            if tag == own or tag.startswith(f"{own}-"):
+                return 2 * i + (tag != own)
+        return 2 * len(tags) + bool(tag)
+
+    return order
+
+
+def _checked(
+    quads: Iterator[Any], path: Path, suffix: str, options: ReadOptions, report: ReadReport
 ) -> Iterator[Any]:
     """Yields the parser's quads; syntax errors raise DataError or are skipped."""
-    quads = iter(ox.parse(open_stream(path), format=getattr(ox.RdfFormat, RDF[suffix])))
     while True:
         try:
             quad = next(quads, None)
@@ -53,9 +103,8 @@ def _quads(
         yield quad
 
 
-def _namer(path: Path, by_line: bool) -> Callable[[str], str]:
+def blank_namer(stem: str, by_line: bool) -> Callable[[str], str]:
     """Returns a function from a blank node's id to its name."""
-    stem = path.name.split(".")[0]
     anonymous: dict[str, str] = {}
 
     def name(node: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from pathe.core.errors import DataError
 from pathe.data.columns import RDF, READABLE, ReadOptions, ReadReport, split_suffix
 from pathe.data.delimited import locate_line, read_text
+from pathe.data.neo4j import header_fields, read_relationships
 from pathe.data.parquet import read_parquet
 from pathe.data.rdf import read_rdf
 
@@ -26,10 +27,10 @@ def read_columns(
     if not path.is_file():
         raise DataError(f"{path}: expected a file, found {'a folder' if path.is_dir() else 'none'}")
     _, suffix, compression = split_suffix(path)
-    skipped, literals = report.skipped, report.literals
+    skipped, literals, labels = report.skipped, report.literals, len(report.labels)
     match suffix:
         case ".parquet" if not compression:
-            options.reject(("header", "delimiter"), f"{path} is Parquet")
+            options.reject(("header", "delimiter", "language"), f"{path} is Parquet")
             table = read_parquet(path, options, report)
         case "" | ".parquet":
             known = f"Known suffixes: {READABLE}."
@@ -38,7 +39,11 @@ def read_columns(
             options.reject(("columns", "header", "delimiter"), f"{path} is RDF")
             table = read_rdf(path, suffix, options, report)
         case _:
-            table = read_text(path, options, report)
+            options.reject(("language",), f"{path} is text")
+            if fields := header_fields(path, options):
+                table = read_relationships(path, fields, options, report)
+            else:
+                table = read_text(path, options, report)
     if table.num_rows == 0:
         why = "expected at least one."
         if skipped := report.skipped - skipped:
@@ -46,6 +51,8 @@ def read_columns(
             why = f"{lines}. Correct the file; the first is {report.first_skipped}"
         if literals := report.literals - literals:
             why = f"{literals:,} had literals, which are left out; expected links of two entities."
+        elif len(report.labels) > labels:
+            why = "it has only labels; expected links of two entities."
         raise DataError(f"{path}: contains no triples; {why}")
     report.rows += table.num_rows
     return table

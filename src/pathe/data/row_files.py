@@ -16,11 +16,14 @@ import numpy.typing as npt
 
 from pathe.core.errors import ConfigError, DataError
 from pathe.core.files import check_place, replacing
-from pathe.core.types import Query
-from pathe.data.columns import known_header
+from pathe.core.types import PARTS, Query
+from pathe.data.columns import WRITABLE_RDF, known_header
 from pathe.data.delimited import small_table
+from pathe.data.iris import rdf_lines
+from pathe.data.names import Names
 
 ROW_FORMATS = (".tsv", ".csv", ".json", ".jsonl", ".parquet")
+TRIPLE_FORMATS = (*ROW_FORMATS, *WRITABLE_RDF)  # for rows with head, relation and tail
 OBJECT_FORMATS = (".json", ".jsonl")  # for results that are no table
 VECTOR_FORMATS = (".parquet", ".npy", ".tsv", ".vec")
 OPEN = ("", "?")  # marks the part of a query to predict
@@ -92,9 +95,12 @@ def check_file(path: Path, formats: Sequence[str]) -> None:
 
 
 @contextmanager
-def row_writer(path: Path, columns: Columns) -> Iterator[Write]:
-    """Yields a function that writes rows; the file appears once all are written."""
-    check_file(path, ROW_FORMATS)
+def row_writer(path: Path, columns: Columns, names: Names | None = None) -> Iterator[Write]:
+    """Yields a function that writes rows; the file appears once all are written.
+
+    N-Triples and Turtle hold only the triple of each row; `names` has the prefixes.
+    """
+    check_file(path, TRIPLE_FORMATS)
     suffix = path.suffix.lower()
     with replacing(path) as aside:
         if suffix == ".parquet":
@@ -107,7 +113,19 @@ def row_writer(path: Path, columns: Columns) -> Iterator[Write]:
             aside.write_text(json_text(rows), encoding="utf-8")
             return
         with aside.open("w", encoding="utf-8", newline="") as file:
-            yield text_writer(file, suffix, columns)
+            if suffix in WRITABLE_RDF:
+                yield _rdf_writer(file, suffix, columns, names or Names())
+            else:
+                yield text_writer(file, suffix, columns)
+
+
+def _rdf_writer(file: TextIO, suffix: str, columns: Columns, names: Names) -> Write:
+    """Returns a function that writes each row's triple; writes the prefixes."""
+    if not set(PARTS) <= set(columns):
+        raise ConfigError(f"{suffix} is for triples; these rows have {', '.join(columns)}.")
+    start, line = rdf_lines(suffix, names)
+    file.write(start)
+    return lambda rows: file.writelines(line(*(row[part] for part in PARTS)) for row in rows)
 
 
 def json_text(value: Any) -> str:

@@ -66,23 +66,39 @@ class Coverage:
 def coverage(
     kg: KnowledgeGraph, relations: Vocabulary, relation_map: RelationMap | None = None
 ) -> Coverage:
-    """Finds the model's relation for each of the graph's: by the map, or by the same name."""
-    names, matches = relation_map or {}, []
+    """Finds the model's relation for each of the graph's: by the map, or by the same name.
+
+    The map may use the graph's prefixes and labels.
+    """
+    names, matches = _exact(kg, relation_map or {}), []
+    theirs = relations.with_spellings(kg.names)
     used_M = torch.cat([triples[:, 1] for triples in kg.splits.values()])
     counts_R = torch.bincount(used_M, minlength=kg.n_relations)
     for name, count in zip(kg.relations, counts_R.tolist(), strict=True):
         wanted = names.get(name, name)
-        inverse = wanted not in relations and wanted.startswith(INVERSE)
-        wanted = wanted.removeprefix(INVERSE) if inverse else wanted
-        if wanted not in relations and name in names:
+        found = theirs.find(wanted)
+        inverse = found is None and wanted.startswith(INVERSE)
+        if inverse:
+            found = theirs.find(wanted.removeprefix(INVERSE))
+        if found is None and name in names:
             raise UnknownNameError(
                 f"The relation map gives {names[name]!r} for {name!r}, but the model has no such "
-                f"relation.{nearest(wanted, relations)}"
+                f"relation.{nearest(wanted.removeprefix(INVERSE), relations)}"
             )
-        matches.append(Match(name, count, wanted if wanted in relations else None, inverse))
+        model = None if found is None else relations[found]
+        matches.append(Match(name, count, model, inverse and model is not None))
     used = {match.model for match in matches if match.triples}
     matches.sort(key=lambda match: -match.triples)
     return Coverage(matches, [name for name in relations if name not in used])
+
+
+def _exact(kg: KnowledgeGraph, relation_map: RelationMap) -> dict[str, str]:
+    """Returns the map with the graph's exact names; names that it lacks stay as they are."""
+    places = {name: kg.relations.find(name) for name in relation_map}
+    return {
+        name if (i := places[name]) is None else kg.relations[i]: theirs
+        for name, theirs in relation_map.items()
+    }
 
 
 def with_train_relations(kg: KnowledgeGraph) -> tuple[KnowledgeGraph, int]:
@@ -139,7 +155,7 @@ def align(
     if relation_map:  # it may make triples of two splits equal: keep only the first
         valid = _without(valid, train)
         test = _without(test, torch.cat([train, valid]))
-    unused = [name for name in relation_map or {} if name not in kg.relations]
+    unused = [name for name in relation_map or {} if kg.relations.find(name) is None]
     notes = [f"in the relation map but not in the graph: {_some(unused)}"] if unused else []
     report = replace(kg.report, notes=[*kg.report.notes, *notes])
     report.unknown_relations += found.triples - found.known_triples
@@ -151,6 +167,7 @@ def align(
         rows[:, [0, 2]] = ends.int()
         entities = Vocabulary(kg.entities.array.take(pa.array(kept.numpy())))
         train, valid, test = rows.split([len(train), len(valid), len(test)])
+    entities, relations = (v.with_spellings(kg.names) for v in (entities, relations))
     return KnowledgeGraph(kg.name, entities, relations, train, valid, test, report)
 
 

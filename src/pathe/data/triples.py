@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 from collections.abc import Iterable, Sequence
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,15 @@ from torch import Tensor
 from pathe.core.errors import DataError
 from pathe.core.files import replacing
 from pathe.core.types import PARTS
-from pathe.data.columns import COMPRESSIONS, check_fractions, known_header, numbers, writable_suffix
+from pathe.data.columns import (
+    COMPRESSIONS,
+    WRITABLE_RDF,
+    check_fractions,
+    known_header,
+    numbers,
+    writable_suffix,
+)
+from pathe.data.iris import rdf_lines
 from pathe.data.vocabulary import Vocabulary
 
 _CHUNK = 1 << 18  # rows written at a time
@@ -105,7 +114,7 @@ def _first_rows(values: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 def write_triples(
     path: Path | str, triples: Tensor, entities: Vocabulary, relations: Vocabulary
 ) -> None:
-    """Writes names as .tsv, .txt or .csv (also compressed) or .parquet, all or nothing."""
+    """Writes names as text, N-Triples or Turtle (also compressed) or Parquet, all or nothing."""
     path = Path(path)
     check_writable(path, triples, entities, relations)
     with replacing(path) as aside:
@@ -117,7 +126,7 @@ def check_writable(
 ) -> None:
     """Raises DataError for a format that can't be written, or can't hold one of the names."""
     suffix, _ = writable_suffix(path)
-    pattern = "^$" if suffix in (".csv", ".parquet") else r"^$|[\t\r\n]"
+    pattern = r"^$|[\t\r\n]" if suffix in (".tsv", ".txt") else "^$"
     for vocabulary, used in ((entities, triples[:, [0, 2]]), (relations, triples[:, 1])):
         odd = pc.match_substring_regex(vocabulary.array, pattern)
         odd = np.flatnonzero(odd.to_numpy(zero_copy_only=False))
@@ -150,7 +159,14 @@ def write_rows(
         return
     kind = COMPRESSIONS.get(compression)
     with lzma.open(file, "wb") if kind == "xz" else pa.output_stream(file, kind) as sink:
-        _write_text(sink, chunks, suffix == ".csv")
+        if suffix in WRITABLE_RDF:
+            start, line = rdf_lines(suffix, entities.spellings)
+            sink.write(start.encode())
+            for chunk in chunks:
+                rows = zip(*(column.to_pylist() for column in chunk), strict=True)
+                sink.write("".join(starmap(line, rows)).encode())
+        else:
+            _write_text(sink, chunks, suffix == ".csv")
 
 
 def _write_text(sink: Any, chunks: Iterable[Any], quoted: bool) -> None:

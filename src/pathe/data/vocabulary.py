@@ -14,23 +14,33 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from pathe.core.errors import UnknownNameError, nearest
+from pathe.core.errors import UnknownNameError, closest
 from pathe.core.types import is_encodable
 from pathe.data.columns import id_array, numbers, text_array
+from pathe.data.names import Names
 
-Kind = Literal["entity", "relation"]
+Kind = Literal["entity", "relation", "type"]
 
 _CANDIDATES = 1000  # names per search for the closest
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Vocabulary:
-    """Immutable names of one kind, sorted by their UTF-8 bytes; a name's id is its position."""
+    """Immutable names of one kind, sorted by their UTF-8 bytes; a name's id is its position.
+
+    `spellings` are other ways to write the names, which `id`, `ids` and `exact` accept.
+    """
 
     array: Any  # a pa.LargeStringArray
     kind: Kind
+    spellings: Names
 
-    def __init__(self, names: Iterable[str] | Any, kind: Kind = "entity") -> None:
+    def __init__(
+        self,
+        names: Iterable[str] | Any,
+        kind: Kind = "entity",
+        spellings: Names | None = None,
+    ) -> None:
         if isinstance(names, pa.ChunkedArray):
             array = names.cast(pa.large_string()).combine_chunks()
         elif isinstance(names, pa.Array):
@@ -43,6 +53,7 @@ class Vocabulary:
             array = array.take(pc.sort_indices(array))
         object.__setattr__(self, "array", array)
         object.__setattr__(self, "kind", kind)
+        object.__setattr__(self, "spellings", spellings or Names())
 
     def __len__(self) -> int:
         return len(self.array)
@@ -75,13 +86,42 @@ class Vocabulary:
         return list(self.array.take(wanted).to_pylist())
 
     def id(self, name: str) -> int:
-        """Returns the id of a name; raises UnknownNameError with the closest names."""
+        """Returns the id of a name; raises UnknownNameError with the closest names.
+
+        The name may be written as `<IRI>`, as `prefix:local` or by its label.
+        """
         if not isinstance(name, str):
             raise UnknownNameError(f"Expected the name of a {self.kind} as text; got {name!r}.")
-        i, found = self._find(name)
-        if not found:
+        i = self.find(name)
+        if i is None:
             raise UnknownNameError(f"unknown {self.kind} {name!r}.{self._nearest(name)}")
         return i
+
+    def find(self, name: str) -> int | None:
+        """Returns the id of a name, None if it is unknown; raises an error if it is ambiguous."""
+        i, found = self._find(name)
+        if found:
+            return i
+        for others in (self.spellings.expand(name), self.spellings.with_label(name)):
+            known = [place for place, found in map(self._find, others) if found]
+            if len(known) > 1:
+                raise UnknownNameError(self._ambiguous(name, known))
+            if known:
+                return known[0]
+        return None
+
+    def exact(self, name: str) -> str:
+        """Returns the name itself, however it is written."""
+        return self[self.id(name)]
+
+    def spell(self, name: str) -> str:
+        """Returns the exact name; of a new name, the IRI if it has a known prefix."""
+        i = self.find(name)
+        return self.spellings.full(name) if i is None else self[i]
+
+    def with_spellings(self, spellings: Names) -> Vocabulary:
+        """Returns the vocabulary with other ways to write its names."""
+        return Vocabulary(self.array, self.kind, spellings)
 
     def ids(self, names: Any, missing: Literal["raise", "mark"] = "raise") -> Tensor:
         """Returns int64 ids of names; unknown names raise, or become -1 with `missing="mark"`."""
@@ -100,8 +140,9 @@ class Vocabulary:
             found = pc.index_in(array, value_set=self.array)
             there = numbers(found.is_valid().cast(pa.uint8()), np.uint8)
             ids = np.where(there, numbers(found, np.int32), -1).astype(np.int64)
-        if missing == "raise" and (ids < 0).any():
-            self.id(array[int((ids < 0).argmax())].as_py())
+        if missing == "raise":
+            for i in np.flatnonzero(ids < 0):
+                ids[i] = self.id(array[int(i)].as_py())
         return torch.from_numpy(ids)
 
     def buffers(self) -> tuple[bytes, Any]:
@@ -118,22 +159,45 @@ class Vocabulary:
         return i, i < len(self) and self[i] == name
 
     def _nearest(self, name: str) -> str:
-        """Names the closest of some: the neighbours in the order, and names that share parts."""
-        name = name[:200].encode(errors="replace").decode()
-        low = max(0, bisect_left(self, name) - _CANDIDATES)
-        close = dict.fromkeys(self.array[low : low + 2 * _CANDIDATES].to_pylist())
-        half = (len(name) + 1) // 2
-        if len(self) > 2 * _CANDIDATES and half >= 2:
-            for part in {name, name[:half], name[-half:]}:
-                hits = pc.match_substring(self.array, part, ignore_case=True)
-                close.update(dict.fromkeys(self.array.filter(hits)[:_CANDIDATES].to_pylist()))
-        return nearest(name, close) or self._some()
+        """Names the closest names and labels, names in their short form."""
+        short, name = self.spellings.short, name[:200].encode(errors="replace").decode()
+        full = next(iter(self.spellings.expand(name)), name)
+        close = [short(other) for other in closest(full, _similar(self.array, full))]
+        labels = _similar(self.spellings.sorted_labels, name)
+        known = [label for label in labels if self._has_label(label)]
+        close = list(dict.fromkeys([*close, *closest(name, known)]))
+        words = f" Closest: {', '.join(map(repr, close[:3]))}." if close else ""
+        return f"{words}{self.spellings.unknown_prefix(name)}" or self._some()
+
+    def _has_label(self, label: str) -> bool:
+        """Whether one of these names has the label."""
+        return any(self._find(name)[1] for name in self.spellings.with_label(label))
+
+    def _ambiguous(self, name: str, ids: list[int]) -> str:
+        """Says which names a label or a prefix can mean."""
+        plural = "entities" if self.kind == "entity" else f"{self.kind}s"
+        some = ", ".join(f"<{self[i]}>" for i in ids[:5])
+        more = f" and {len(ids) - 5:,} more" if len(ids) > 5 else ""
+        return f"{name!r} can mean {len(ids):,} {plural}: {some}{more}. Give one of these."
 
     def _some(self, n: int = 5) -> str:
         """Returns ` Known: ...` with the first names, or an empty string if there are none."""
-        names = ", ".join(map(repr, self.array[:n].to_pylist()))
+        names = ", ".join(repr(self.spellings.short(name)) for name in self.array[:n].to_pylist())
         more = f" and {len(self) - n:,} more" if len(self) > n else ""
         return f" Known: {names}{more}." if names else ""
+
+
+def _similar(array: Any, name: str) -> list[str]:
+    """Returns some of a sorted array's names: neighbours of a name, and names that share parts."""
+    place = bisect_left(range(len(array)), name, key=lambda i: array[i].as_py())
+    low = max(0, place - _CANDIDATES)
+    found = dict.fromkeys(array[low : low + 2 * _CANDIDATES].to_pylist())
+    half = (len(name) + 1) // 2
+    if len(array) > 2 * _CANDIDATES and half >= 2:
+        for part in {name, name[:half], name[-half:]}:
+            hits = pc.match_substring(array, part, ignore_case=True)
+            found.update(dict.fromkeys(array.filter(hits)[:_CANDIDATES].to_pylist()))
+    return list(found)
 
 
 class GrowingVocabulary:
@@ -156,15 +220,25 @@ class GrowingVocabulary:
 
     def id(self, name: str) -> int:
         """Returns the id of a name; raises UnknownNameError with the closest names."""
-        if name in self._added:
-            return self._added[name]
+        if (added := self._find_added(name)) is not None:
+            return added
         try:
             return self.vocabulary.id(name)
         except UnknownNameError:
-            if not isinstance(name, str) or not (closest := nearest(name, self._new)):
+            if not isinstance(name, str) or not (close := closest(name, self._new)):
                 raise
-            kind = self.vocabulary.kind
-            raise UnknownNameError(f"unknown {kind} {name!r}.{closest}") from None
+            kind, some = self.vocabulary.kind, ", ".join(map(repr, close))
+            raise UnknownNameError(f"unknown {kind} {name!r}. Closest: {some}.") from None
+
+    def find(self, name: str) -> int | None:
+        """Returns the id of a name, None if it is unknown; raises an error if it is ambiguous."""
+        added = self._find_added(name)
+        return self.vocabulary.find(name) if added is None else added
+
+    def _find_added(self, name: str) -> int | None:
+        """Returns the id of an added name, as it is or with a prefix."""
+        spelled = self.vocabulary.spellings.expand(name) if isinstance(name, str) else []
+        return next((self._added[n] for n in (name, *spelled) if n in self._added), None)
 
     def ids(self, names: Iterable[str]) -> Tensor:
         """Returns int64 ids of the names."""
@@ -180,8 +254,15 @@ class GrowingVocabulary:
         return [self[i] for i in ids.tolist()]
 
     def add(self, name: str) -> int:
-        """Returns the id of a name, which is added if it is new."""
-        if name not in self:
-            self._added[name] = len(self)
-            self._new.append(name)
-        return self.id(name)
+        """Returns the id of a name, which is added if it is new; a known prefix is expanded."""
+        known = self.find(name)
+        if known is not None:
+            return known
+        name = self.vocabulary.spell(name)
+        self._added[name] = len(self)
+        self._new.append(name)
+        return self._added[name]
+
+    def exact(self, name: str) -> str:
+        """Returns the name itself, however it is written."""
+        return self[self.id(name)]

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, TypedDict
 import torch
 from torch import Tensor
 
-from pathe.core.errors import ConfigError, DataError, UnknownNameError, nearest
+from pathe.core.errors import ConfigError, DataError
 from pathe.core.types import PARTS, Part, Query, Side
+from pathe.data.vocabulary import Vocabulary
 from pathe.graph.kinds import Kinds
 
 if TYPE_CHECKING:
-    from pathe.data.vocabulary import GrowingVocabulary, Vocabulary
+    from pathe.data.vocabulary import GrowingVocabulary
     from pathe.graph.prepared import PreparedGraph
     from pathe.predict.results import Answers
 
@@ -147,18 +148,18 @@ class Choices:
             types_K, type_N = rows_N2[:, 1].unique(return_inverse=True)
             names = self.entity_names.names(types_K)
             return names, torch.stack([rows_N2[:, 0], type_N], 1)
+        spellings = self.entity_names.vocabulary.spellings
         pairs = [
-            (entity, type)
+            (i, spellings.full(type))
             for entity, own in source.items()
-            if entity in self.entity_names
+            if (i := self.entity_names.find(entity)) is not None
             for type in ([own] if isinstance(own, str) else own)
         ]
         if not pairs:
             raise DataError("None of the entities that types are given for is in the graph.")
         names = sorted({type for _, type in pairs})
         number = {name: i for i, name in enumerate(names)}
-        entities_N = self.entity_names.ids([entity for entity, _ in pairs])
-        return names, torch.stack([entities_N, torch.tensor([number[t] for _, t in pairs])], 1)
+        return names, torch.tensor([(entity, number[type]) for entity, type in pairs])
 
     @cached_property
     def _source(self) -> str | TypesOf | None:
@@ -166,9 +167,8 @@ class Choices:
 
     def _of_type(self, name: str) -> Tensor:
         names, rows_N2 = self.types
-        if name not in names:
-            raise UnknownNameError(f"unknown type {name!r}.{nearest(name, names)}")
-        return rows_N2[rows_N2[:, 1] == names.index(name), 0]
+        exact = Vocabulary(names, "type", self.entity_names.vocabulary.spellings).exact(name)
+        return rows_N2[rows_N2[:, 1] == names.index(exact), 0]
 
     def _ids(self, names: str | Iterable[str]) -> Tensor:
         return self.entity_names.ids([names] if isinstance(names, str) else names)

@@ -29,6 +29,7 @@ from pathe.core.types import (
     rows_of,
 )
 from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.data.names import Names
 from pathe.data.schema import RelationMap, Unknown, align
 from pathe.data.vocabulary import GrowingVocabulary
 from pathe.evaluation.ranking import check_task
@@ -127,6 +128,11 @@ class Predictor:
         """The graph with the facts added so far."""
         return self.scorer.prepared
 
+    @property
+    def names(self) -> Names:
+        """Prefixes and labels of the graph: `names.show(name)`, `names.shown(answers)`."""
+        return self.entity_names.vocabulary.spellings
+
     # answers
 
     def tails(
@@ -196,14 +202,19 @@ class Predictor:
         ids = self.prepared.known().find(self._ids([row]), part)[1]
         return (self.relation_names if part == "relation" else self.entity_names).names(ids.cpu())
 
-    def check_names(self, query: Query) -> None:
-        """Raises UnknownNameError, which suggests the closest names, if a name is unknown."""
+    def exact(self, query: Query) -> Query:
+        """Returns a query with exact names: prefixes and labels are resolved.
+
+        Raises UnknownNameError, which suggests the closest names, if a name is unknown.
+        """
+        names: list[str | None] = []
         for part, name in zip(PARTS, query, strict=True):
-            if name is not None:
-                if part == "relation":
-                    self._asked_relations([name])
-                else:
-                    self.entity_names.id(name)
+            if name is not None and part == "relation":
+                name = self.relation_names[int(self._asked_relations([name])[0])]
+            elif name is not None:
+                name = self.entity_names.exact(name)
+            names.append(name)
+        return names[0], names[1], names[2]
 
     def score(
         self, triples: Iterable[Fact | Row], asked: Part | None = None
@@ -213,7 +224,7 @@ class Predictor:
         `asked` is that part: by default the tail, or the relation if the model was trained for
         relations only. Triples of the graph are scored without their own edges.
         """
-        facts = list(rows_of(triples))
+        facts, named = list(rows_of(triples)), list[Fact]()
         if asked is not None and asked not in PARTS:
             raise ConfigError(f"asked must be head, relation or tail; got {asked!r}.")
         part, rows = self._part(asked), list[tuple[Any, ...]]()
@@ -226,7 +237,8 @@ class Predictor:
                 figures = self._scored(scorer, ids_M3[rows_G], part)
                 found |= dict(zip(rows_G.tolist(), figures, strict=True))
             rows += [found[row] for row in range(len(chunk))]
-        return Records(ScoredTriple(*fact, *rest) for fact, rest in zip(facts, rows, strict=True))
+            named += self._named(ids_M3.tolist())
+        return Records(ScoredTriple(*fact, *rest) for fact, rest in zip(named, rows, strict=True))
 
     def _scored(
         self, scorer: Scorer, ids_M3: Tensor, part: Part
@@ -339,14 +351,16 @@ class Predictor:
             check_fact(fact)
         if not facts:
             return Records()
-        found = self._judge(negatives, progress)(self._ids(facts), progress)
+        ids_B3 = self._ids(facts)
+        found = self._judge(negatives, progress)(ids_B3, progress)
         columns: list[Tensor] = [
             found.probability_B >= found.threshold_B, found.probability_B, found.threshold_B,
         ]  # fmt: skip
         for ranks in (found.ranks["tail"], found.ranks["head"]):
             columns += [ranks.ranks_B.floor().long(), ranks.log_chances_B.exp()]
         rows = zip(*(column.tolist() for column in (*columns, found.known_B)), strict=True)
-        return Records(ClassifiedTriple(*fact, *row) for fact, row in zip(facts, rows, strict=True))
+        named = self._named(ids_B3.tolist())
+        return Records(ClassifiedTriple(*fact, *row) for fact, row in zip(named, rows, strict=True))
 
     def check(
         self,
@@ -401,6 +415,7 @@ class Predictor:
         between them. `asked` is the part that is ranked, as in `score`.
         """
         [scored] = self.score([(head, relation, tail)], asked)
+        head, relation, tail = scored.head, scored.relation, scored.tail
         ids_3 = self._ids([(head, relation, tail)])[0]
         score = self._triple_score(ids_3, asked)
         patterns, bridges = bridge_evidence(score, int(ids_3[1]), self._named, self.relation_names)
@@ -562,6 +577,7 @@ class Predictor:
     def _reason(self, fact: Fact) -> str:
         """Returns the main pattern of paths behind a triple in words, or nothing."""
         patterns = self.explain(*fact).patterns if self.scorer.bridged else []
+        patterns = self.names.shown(patterns[:1])
         return f"{patterns[0].words()} ({patterns[0].figures()})" if patterns else ""
 
     def _choices(self) -> Choices:
