@@ -64,6 +64,8 @@ def test_relations() -> None:
             {"relation": "rare", "triples": 1, "share": 0.25},
         ],
         "top_two_share": 1,
+        "one_tail": [],
+        "one_head": [],
         "effective": pytest.approx(math.exp(-0.75 * math.log(0.75) - 0.25 * math.log(0.25))),
     }
     assert [r["relation"] for r in analyze(kg, top=1)["relations"]["top"]] == ["common"]
@@ -276,7 +278,13 @@ def test_inference_graph() -> None:
 def test_empty_graph() -> None:
     result = analyze(kg_of(""))
     assert result["degree"]["mean"] is None
-    assert result["relations"] == {"top": [], "top_two_share": None, "effective": None}
+    assert result["relations"] == {
+        "top": [],
+        "top_two_share": None,
+        "effective": None,
+        "one_tail": [],
+        "one_head": [],
+    }
     assert result["leakage"]["test"] == dict.fromkeys(("linked_same", "linked_reverse", "leaked"))
     assert result["walks"]["out"] == {"mean_hops": None, "hops": [None] * 11}
     assert result["verdict"]["grade"] == "poorly suited"
@@ -355,3 +363,10 @@ def test_train_is_left_as_it_was() -> None:
     before = kg.train.clone()
     analyze(kg)
     assert torch.equal(kg.train, before)
+
+
+def test_relations_with_one_answer_are_named():
+    born = "; ".join(f"p{i} born c{i % 3}" for i in range(9))
+    found = analyze(kg_of(f"{born}; " + "; ".join(f"c{i} capital d{i}" for i in range(6))))
+    assert found["relations"]["one_tail"] == ["born", "capital"]
+    assert found["relations"]["one_head"] == ["capital"]

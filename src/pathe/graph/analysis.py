@@ -50,7 +50,8 @@ def analyze(kg: KnowledgeGraph | PreparedGraph, *, seed: int = 0, top: int = 11)
               what the reader dropped: duplicates, literals, skipped, unknown_relations
     degree    mean (in + out), max, percentiles (50: the median), mean_out, mean_in (over entities
               that have such edges), histogram: [{from, to, entities}], bins doubling in width
-    relations top: [{relation, triples, share}], top_two_share, effective (exp of the entropy)
+    relations top: [{relation, triples, share}], top_two_share, effective (exp of the entropy),
+              one_tail, one_head: relations of which nearly every head has one tail, or vice versa
     contexts  [{round, alone, distinct}]: share of entities with a unique Weisfeiler-Lehman code,
               and distinct codes per entity; round 0 is the relational context
     leakage   overlap (triples of valid, test also in train); symmetric, inverse and duplicate
@@ -78,7 +79,7 @@ def analyze(kg: KnowledgeGraph | PreparedGraph, *, seed: int = 0, top: int = 11)
         "seed": seed,
         "counts": _counts(prepared),
         "degree": _degree(graph, degrees_E),
-        "relations": _relations(kg, top),
+        "relations": _relations(prepared, top),
         "contexts": _contexts(graph, degrees_E, seed),
         "leakage": _leakage(prepared),
         "pairs": linked_pairs(kg),
@@ -124,7 +125,8 @@ def _degree(graph: Graph, degrees_E: Tensor) -> Stats:
     }
 
 
-def _relations(kg: KnowledgeGraph, top: int) -> Stats:
+def _relations(prepared: PreparedGraph, top: int) -> Stats:
+    kg, functional = prepared.kg, prepared.functionality
     counts_R, order_R = torch.bincount(kg.train[:, 1]).sort(descending=True, stable=True)
     counts_R, m = counts_R[counts_R > 0], len(kg.train)
     shares_R = counts_R.double() / max(m, 1)
@@ -133,6 +135,8 @@ def _relations(kg: KnowledgeGraph, top: int) -> Stats:
         "top": [{"relation": kg.relations[r], "triples": n, "share": n / m} for r, n in first],
         "top_two_share": float(shares_R[:2].sum()) if m else None,
         "effective": float((-(shares_R * shares_R.log()).sum()).exp()) if m else None,
+        "one_tail": kg.relations.names(functional["tail"].functional_R.nonzero().squeeze(1)),
+        "one_head": kg.relations.names(functional["head"].functional_R.nonzero().squeeze(1)),
     }
 
 

@@ -45,7 +45,7 @@ ANSWERS = 10  # candidates per query
 ENOUGH, ROUNDS = 300, 5  # hidden facts to learn from; in small graphs, several rounds of hiding
 QUERIES = {True: 10_000, False: 200_000}  # asked by default: with bridges, without
 FIT_QUERIES = 1500  # asked to learn from, in all rounds
-NEGATIVES = 10_000  # queries without a missing answer that are learned from
+EXAMPLES = 4000  # queries that are learned from, with a hidden answer and without each
 FEWEST = 1000  # candidates of a side that are ranked from the other, too, or one per query
 NONE = float("-inf")
 _TOO_FEW = "{} has too few triples to learn what is missing: a relation needs at least ten."
@@ -223,9 +223,8 @@ def _learn(
         scorer = scorer_without(judge.scorer, judge.config, hidden_N3)
         view = View(scorer, smaller, about, judge.temperature)
         rounds.append((view, hidden_N3, open_queries(about, every)))
-    promise = Truth(
-        _joined([_query_examples(*parts) for parts in rounds]), 2 * prepared.n_relations, seed
-    )
+    asked_before = [_query_examples(*parts, EXAMPLES // n_rounds) for parts in rounds]
+    promise = Truth(_joined(asked_before), 2 * prepared.n_relations, seed)
     examples = []
     for view, hidden_N3, asked in rounds:
         gain_N = promise(_query_features(view.about, asked), asked.kinds_N)
@@ -240,14 +239,15 @@ def _learn(
     return promise, Truth(joined, prepared.n_relations, seed, unlabelled=True)
 
 
-def _query_examples(view: View, hidden_N3: Tensor, queries: Queries) -> Examples:
-    """Returns queries with and without a hidden answer; of the latter, a sample."""
+def _query_examples(view: View, hidden_N3: Tensor, queries: Queries, most: int) -> Examples:
+    """Returns queries with and without a hidden answer; of each, a sample."""
     n = view.scorer.prepared.n_entities
     codes_N = queries.kinds_N * n + queries.entities_N
     true_N = torch.isin(codes_N, _asked(hidden_N3, view.about.n_relations, n))
-    false_F = (~true_N).nonzero().squeeze(1)
-    false_F = false_F[keyed(view.scorer.seed, false_F).argsort()[:NEGATIVES]]
-    rows = torch.cat([true_N.nonzero().squeeze(1), false_F])
+    some_S = [mask_N.nonzero().squeeze(1) for mask_N in (true_N, ~true_N)]
+    rows = torch.cat(
+        [rows_S[keyed(view.scorer.seed, rows_S).argsort()[:most]] for rows_S in some_S]
+    )
     some = queries.at(rows)
     return Examples(_query_features(view.about, some), some.kinds_N, true_N[rows])
 

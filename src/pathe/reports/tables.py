@@ -123,6 +123,10 @@ def _relations(relations: dict[str, Any], n_all: int) -> Iterator[RenderableType
         f"  two most frequent: {percent(relations['top_two_share'])} of triples; as "
         f"diverse as {number(relations['effective'])} equally frequent relations\n"
     )
+    for key, what in (("one_tail", "one tail per head"), ("one_head", "one head per tail")):
+        names = relations[key]
+        more = f" and {len(names) - 10:,} more" if len(names) > 10 else ""
+        yield Text(f"  {what}: {', '.join(map(plain, names[:10])) or 'none'}{more}\n")
 
 
 def _contexts(rounds: list[dict[str, Any]]) -> Rows:
