@@ -122,8 +122,6 @@ def test_a_graph_with_too_few_facts_says_so():
     p = any_graph_predictor(knowledge_graph([(0, 0, 1), (1, 0, 2)]))
     with pytest.raises(DataError, match="too few triples"):
         p.classify([("e0000", "r0", "e0002")])
-    with pytest.raises(DataError, match="too few triples"):
-        p.missing(3)
 
 
 @pytest.mark.slow

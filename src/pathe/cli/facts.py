@@ -24,7 +24,6 @@ from pathe.predict.results import ClassifiedTriple, MissingTriple, SuspiciousFac
 from pathe.reports import tables as show
 
 if TYPE_CHECKING:
-    from pathe.core.types import Fact
     from pathe.predict.candidates import FactsOf
     from pathe.predict.predictor import Predictor
 
@@ -200,16 +199,12 @@ def check(
     output.show(rows, show.suspicious(p.names.shown(found)), SuspiciousFact, names=p.names)
 
 
-def _facts(p: Predictor, path: Path, skip: bool) -> list[Fact]:
+def _facts(p: Predictor, path: Path, skip: bool) -> list[Any]:
     """Returns the triples of a file; unknown names are skipped, or an error with the line."""
     from pathe.cli.use import with_known_names
-    from pathe.data.row_files import read_queries
+    from pathe.data.row_files import read_facts
 
-    read = read_queries(path)
-    for number, query in read:
-        if None in query:
-            raise PatheError(f"{path}, line {number}: expected head, relation and tail.")
-    facts: list[Any] = with_known_names(p, read, path, skip)
+    facts = with_known_names(p, read_facts(path), path, skip, "triple", "triples")
     if not facts:
         raise PatheError(f"{path} has no triples to judge.")
     return facts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -188,7 +189,12 @@ def _answer_file(
 
 
 def with_known_names(
-    p: Predictor, read: list[tuple[int, Query]], path: Path, skip: bool
+    p: Predictor,
+    read: Sequence[tuple[int, Query]],
+    path: Path,
+    skip: bool,
+    one: str = "query",
+    several: str = "queries",
 ) -> list[Query]:
     """Returns the queries whose names are known; others are skipped, or an error with the line."""
     known = []
@@ -199,8 +205,7 @@ def with_known_names(
             if not skip:
                 raise UnknownNameError(f"{path}, line {number}: {error}") from None
     if n_skipped := len(read) - len(known):
-        word = "query" if n_skipped == 1 else "queries"
-        tell(f"{n_skipped:,} {word} with unknown names skipped")
+        tell(f"{n_skipped:,} {one if n_skipped == 1 else several} with unknown names skipped")
     return known
 
 

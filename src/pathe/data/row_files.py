@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from pathe.core.errors import ConfigError, DataError
 from pathe.core.files import check_place, replacing
-from pathe.core.types import PARTS, Query
+from pathe.core.types import PARTS, Fact, Query
 from pathe.data.columns import WRITABLE_RDF, known_header
 from pathe.data.delimited import small_table
 from pathe.data.iris import rdf_lines
@@ -40,22 +40,40 @@ def read_queries(path: Path) -> list[tuple[int, Query]]:
     `?` or an empty cell marks the part to predict.
     """
     found = []
-    for number, cells in small_table(path, "the queries"):
-        if number == 1 and len(cells) == 3 and known_header(cells):
-            continue
-        if len(cells) != 3:
-            raise DataError(
-                f"{path}, line {number}: expected head, relation and tail, with ? for the one to "
-                f"predict; got {len(cells)} column{'s' * (len(cells) > 1)}."
-            )
+    for number, cells in _threes(path, "queries", ", with ? for the one to predict"):
         names = [None if cell in OPEN else cell for cell in cells]
         if names.count(None) != 1:
             problem = f"expected one ?, for the part to predict; got {names.count(None)}"
             raise DataError(f"{path}, line {number}: {problem}.")
         found.append((number, (names[0], names[1], names[2])))
-    if not found:
-        raise DataError(f"{path}: no queries in it.")
     return found
+
+
+def read_facts(path: Path) -> list[tuple[int, Fact]]:
+    """Returns (line number, fact) for each row of a .tsv, .txt or .csv file."""
+    found = []
+    for number, (head, relation, tail) in _threes(path, "triples"):
+        if not (head and relation and tail) or "?" in (head, relation, tail):
+            raise DataError(f"{path}, line {number}: expected head, relation and tail, all named.")
+        found.append((number, (head, relation, tail)))
+    return found
+
+
+def _threes(path: Path, what: str, also: str = "") -> Iterator[tuple[int, list[str]]]:
+    """Yields (line number, cells) of the rows of a file with three columns, without its header."""
+    empty = True
+    for number, cells in small_table(path, f"the {what}"):
+        if number == 1 and len(cells) == 3 and known_header(cells):
+            continue
+        if len(cells) != 3:
+            raise DataError(
+                f"{path}, line {number}: expected head, relation and tail{also}; "
+                f"got {len(cells)} column{'s' * (len(cells) > 1)}."
+            )
+        empty = False
+        yield number, cells
+    if empty:
+        raise DataError(f"{path}: no {what} in it.")
 
 
 def read_names(path: Path, known: Container[str] = ()) -> list[tuple[int, str]]:

@@ -29,7 +29,7 @@ from pathe.graph.prepared import PreparedGraph
 from pathe.model.builder import scorer_without
 from pathe.model.scorer import Scorer
 
-POSITIVES = 500  # true triples that `Truth` is fitted on, at most;
+POSITIVES = 1000  # true triples that `Truth` is fitted on, at most;
 FEWEST = 50  # with fewer validation triples, training triples are hidden instead
 HIDDEN = 0.1  # share of each relation's training triples that is hidden, at most
 ONE_BY_ONE = 16  # known facts that are judged one by one;
@@ -68,6 +68,11 @@ class Judge:
     def prepared(self) -> PreparedGraph:
         return self.scorer.prepared
 
+    @property
+    def known(self) -> KnownTriples:
+        """The answers that don't compete: those of the graph that the model sees, as in the fit."""
+        return self.prepared.known("train")
+
     @cached_property
     def about(self) -> Background:
         """What the graph says about its relations."""
@@ -103,7 +108,7 @@ class Judge:
         for scorer, rows_G in without_own(self.scorer, self.config, triples_M3, own_M):
             some_G3 = triples_M3[rows_G]
             tell = _shifted(progress, 2 * done, 2 * len(triples_M3))
-            found.append(_both(scorer, self.prepared.known(), some_G3, self.temperature, tell))
+            found.append(_both(scorer, self.known, some_G3, self.temperature, tell))
             places.append(rows_G)
             done += len(rows_G)
         back_M = torch.cat(places).argsort()
@@ -119,8 +124,7 @@ class Judge:
         prepared, seed = self.prepared, self.scorer.seed
         valid_N3 = prepared.with_seen_relations(prepared.triples("valid", "seen"))
         if len(valid_N3) >= FEWEST:
-            scorer, about = self.scorer, self.about
-            known = prepared.known("train", "valid")
+            scorer, about, known = self.scorer, self.about, prepared.known("train")
             true_B3 = valid_N3[keyed(seed, _rows(valid_N3)).argsort()]
         else:
             true_B3 = prepared.train_M3[hidden(prepared.train_M3, seed)[:POSITIVES]]
@@ -131,10 +135,13 @@ class Judge:
                 )
             scorer = scorer_without(self.scorer, self.config, true_B3)
             smaller = prepared.remove(true_B3)
-            about, known = background(smaller.graph, self.overrides), smaller.known()
+            about, known = (
+                background(smaller.graph, self.overrides),
+                smaller.known("train"),
+            )
         if self.negatives_N3 is None:
             true_B3 = true_B3[:POSITIVES]
-            false_B3 = negatives(scorer, known.add(true_B3), true_B3)
+            false_B3 = negatives(scorer, prepared.known("train", "valid"), true_B3)
         else:
             false_B3 = self.negatives_N3
         both_B3 = torch.cat([true_B3, false_B3])

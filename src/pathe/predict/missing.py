@@ -8,7 +8,8 @@
 
 How promising a query is, and how probable a candidate, is learned from the graph itself: a tenth of
 each relation's facts is hidden, and the same steps are run to find them again. Facts that the graph
-really lacks turn up in this search, too, and look like mistakes; probabilities allow for that.
+really lacks turn up in this search, too, and look like mistakes; probabilities allow for that. In a
+graph that is too small for this, the probability is the geometric mean of those of both sides.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pathe.core.errors import DataError
 from pathe.core.randomness import keyed
 from pathe.core.types import PARTS, SIDES, Progress, Side
 from pathe.evaluation.truth import (
     FEATURES,
+    SIDE_FEATURES,
     Background,
     Examples,
     SideRanks,
@@ -46,9 +47,9 @@ ENOUGH, ROUNDS = 300, 5  # hidden facts to learn from; in small graphs, several 
 QUERIES = {True: 10_000, False: 200_000}  # asked by default: with bridges, without
 FIT_QUERIES = 1500  # asked to learn from, in all rounds
 EXAMPLES = 4000  # queries that are learned from, with a hidden answer and without each
+FEWEST_HIDDEN = 3  # with fewer, nothing is learned
 FEWEST = 1000  # candidates of a side that are ranked from the other, too, or one per query
 NONE = float("-inf")
-_TOO_FEW = "{} has too few triples to learn what is missing: a relation needs at least ten."
 
 
 class Queries(NamedTuple):
@@ -70,6 +71,13 @@ class Candidates(NamedTuple):
     triples_C3: Tensor
     scores_C: Tensor
     features_CF: Tensor
+
+
+class Learned(NamedTuple):
+    """What was learned from hidden facts."""
+
+    promise: Truth  # how probably a query has an answer that the graph lacks
+    truth: Truth  # how probably a candidate is true
 
 
 @dataclass(frozen=True)
@@ -132,12 +140,17 @@ def find_missing(
         return Found(nothing.triples_C3, nothing.scores_C, nothing.scores_C)
     fit_size = min(FIT_QUERIES, n_queries)
     work = _Work(progress, 2 * (fit_size + min(n_queries, len(queries.kinds_N))))
-    promise, truth = _learn(judge, queries, n_queries, fit_size, work)
-    gain_N = promise(_query_features(view.about, queries), queries.kinds_N)
+    learned = _learn(judge, queries, n_queries, fit_size, work)
+    gain_N = (queries.known_N > 0) + queries.expected_N.clamp(0, 1)
+    if learned is not None:
+        gain_N = learned.promise(_query_features(view.about, queries), queries.kinds_N)
     rows_N = gain_N.argsort(descending=True, stable=True)[:n_queries]
     found = _candidates(view, queries.at(rows_N), gain_N[rows_N], work)
     triples_C3, scores_C, features_CF = found
-    chances_C = truth(features_CF, triples_C3[:, 1])
+    if learned is None:  # the geometric mean of both sides' probabilities
+        chances_C = features_CF[:, [0, SIDE_FEATURES]].mean(1).exp()
+    else:
+        chances_C = learned.truth(features_CF, triples_C3[:, 1])
     order_C = chances_C.argsort(descending=True, stable=True)
     order_C = order_C[_one_per_functional(view.about, triples_C3[order_C])]
     return Found(triples_C3[order_C], scores_C[order_C], chances_C[order_C])
@@ -207,12 +220,15 @@ def _asked(triples_M3: Tensor, n_relations: int, n_entities: int) -> Tensor:
 
 def _learn(
     judge: Judge, queries: Queries, n_queries: int, fit_size: int, work: _Work
-) -> tuple[Truth, Truth]:
-    """Fits how promising queries are, and how probable candidates, on hidden facts."""
+) -> Learned | None:
+    """Fits how promising queries are, and how probable candidates, on hidden facts.
+
+    Returns None if there are too few: a relation needs at least ten facts.
+    """
     prepared, seed = judge.prepared, judge.scorer.seed
     hidden_N = hidden(prepared.train_M3, seed)
-    if not len(hidden_N):
-        raise DataError(_TOO_FEW.format(prepared.kg.name))
+    if len(hidden_N) < FEWEST_HIDDEN:
+        return None
     n_rounds = min(ROUNDS, -(-ENOUGH // len(hidden_N)))
     every = Wanted(sorted(set((queries.kinds_N % prepared.n_relations).tolist())))
     rounds = []
@@ -234,9 +250,9 @@ def _learn(
         true_C = KnownTriples(hidden_N3).contains(found.triples_C3)
         examples.append(Examples(found.features_CF, found.triples_C3[:, 1], true_C))
     joined = _joined(examples)
-    if not len(joined.true_B):
-        raise DataError(_TOO_FEW.format(prepared.kg.name))
-    return promise, Truth(joined, prepared.n_relations, seed, unlabelled=True)
+    if not joined.true_B.any():
+        return None
+    return Learned(promise, Truth(joined, prepared.n_relations, seed, unlabelled=True))
 
 
 def _query_examples(view: View, hidden_N3: Tensor, queries: Queries, most: int) -> Examples:
