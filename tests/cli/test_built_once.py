@@ -43,7 +43,6 @@ def built(monkeypatch):
         ["predict", *USE, *QUERY[:4]],
         ["predict", *USE, *QUERY, "--explain"],
         ["similar", *USE, "--entity", "e0001"],
-        ["missing", *USE, "-k", "3"],
         ["rules", *USE, "--relation", "r1"],
     ],
     ids=" ".join,

@@ -214,12 +214,14 @@ def test_similar_missing_and_embed(ask, place, python):
     _, shown, _ = ask("similar", *USE, "--entity", "e0007", "-k", 3, "--json")
     assert [row["name"] for row in json.loads(shown)] == [
         n.name for n in python.similar("e0007", 3)]  # fmt: skip
+    python.use_functional(one_tail={"r1": False}, one_head={"r1": False})
     expected = [vars(m) for m in python.missing(4, relations=["r1"])]
-    _, shown, _ = ask("missing", *USE, "-k", 4, "--relation", "r1", "--jsonl")
+    many = ("missing", *USE, "-k", 4, "--many", "r1")
+    _, shown, _ = ask(*many, "--relation", "r1", "--jsonl")
     assert [json.loads(line)["tail"] for line in shown.splitlines()] == [
         m["tail"] for m in expected]  # fmt: skip
-    assert "probability" in ask("missing", *USE, "-k", 2)[1]
-    assert ask("missing", *USE, "-k", 4, "--out", "missing.parquet")[0] == 0
+    assert "probability" in ask(*many)[1]
+    assert ask(*many, "--out", "missing.parquet")[0] == 0
     assert pq.read_table(place / "missing.parquet").num_rows == 4
     code, _, said = ask("embed", *USE, "--out", "v.npy")
     assert code == 0

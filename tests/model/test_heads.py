@@ -99,7 +99,8 @@ def test_a_new_head_serves_evaluation_and_prediction():
     first = p.tails(*triples[0][:2], 5)
     assert [a.score for a in first] == sorted((a.score for a in first), reverse=True)
     assert p.explain(*triples[0]).score == pytest.approx(scored[0].score, abs=1e-5)
-    assert p.missing(3)[0].probability <= 1
+    p.use_functional(one_tail={"r0": False}, one_head={"r0": False})
+    assert p.missing(3, relations="r0")[0].probability <= 1
 
 
 def test_a_head_must_keep_the_whole_contract():

@@ -36,7 +36,7 @@ def test_false_triples_fit_the_relation_and_are_not_known(make):
     kg = toy()
     p = make(kg)
     true = kg.train[:40].long()
-    false = negatives(p.scorer, p.prepared.known(), true)
+    false = negatives(p.prepared, p.prepared.known(), true, 0)
     assert 30 <= len(false) <= 40
     assert not p.prepared.known().contains(false).any()
     for row in false.tolist():  # one end differs from some true triple
@@ -113,7 +113,7 @@ def test_test_triples_never_reach_the_fit():
 def test_given_negatives_are_learned_from():
     kg = toy()
     p = any_graph_predictor(kg)
-    false = named(kg, negatives(p.scorer, p.prepared.known(), kg.train[:40].long()))
+    false = named(kg, negatives(p.prepared, p.prepared.known(), kg.train[:40].long(), 0))
     assert p.classify([false[0]], negatives=false)[0].probability <= 1
     assert torch.equal(p._judge().negatives_N3, p._ids(false))
 

@@ -224,6 +224,7 @@ def test_a_model_is_not_moved_under_another_user():
 def test_one_name_alone_is_taken_as_a_list_of_one():
     p = predictor()
     assert p.embed("e0007").shape == (1, 8)
+    p.use_functional(one_tail={"r1": False}, one_head={"r1": False})
     assert {m.relation for m in p.missing(5, relations="r1")} == {"r1"}
 
 

@@ -146,20 +146,15 @@ def replace_graph(
 
 
 def scorer_without(scorer: Scorer, config: Config, triples_N3: Tensor) -> Scorer:
-    """Returns a scorer of the same graph without some triples' edges; they are still known.
-
-    The entities of these triples are encoded again, the vectors of others stay as they are.
-    """
+    """Returns a scorer of the same graph without some triples' edges; they are still known."""
     match scorer:
         case GraphScorer():
             held_out = HeldOut(scorer.prepared.ids(triples_N3))
             return GraphScorer(scorer.model, scorer.prepared, scorer.seed, held_out)
         case VectorScorer():
-            smaller = VectorScorer(scorer.model, scorer.featurizer, scorer.seed)
-            smaller.vectors = scorer.vectors.copy()
-            changed_U = triples_N3[:, [0, 2]].unique().long()
-            replace_graph(smaller, config, scorer.prepared.without(triples_N3), changed_U)
-            return smaller
+            smaller = scorer.prepared.without(triples_N3)
+            featurizer = build_featurizer(config, smaller, scorer.featurizer.n_paths)
+            return VectorScorer(scorer.model, featurizer, scorer.seed)
     raise TypeError(f"an unknown scorer: {type(scorer)}")
 
 

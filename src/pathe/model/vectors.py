@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
-
 import torch
 from torch import Tensor
 
@@ -74,14 +72,6 @@ class EntityVectors:
         """Returns one vector per entity, for some entities or for all."""
         z = self.all() if entities_U is None else self.rows(entities_U)
         return self.model.aggregator.vectors(z)
-
-    def copy(self) -> EntityVectors:
-        """Returns the same cache, to be changed independently."""
-        other = copy(self)
-        other._z, other._row_E = self._z.clone(), self._row_E.clone()
-        other._fresh_U = None if self._fresh_U is None else self._fresh_U.clone()
-        other._candidates = {side: rows.clone() for side, rows in self._candidates.items()}
-        return other
 
     def take(self, featurizer: Featurizer, changed_U: Tensor) -> None:
         """Takes a changed graph: rows become stale, but those of changed entities are encoded.

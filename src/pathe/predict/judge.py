@@ -35,7 +35,6 @@ HIDDEN = 0.1  # share of each relation's training triples that is hidden, at mos
 ONE_BY_ONE = 16  # known facts that are judged one by one;
 TOGETHER, SHARE = 256, 100  # of more, so many at once: 256, or a hundredth of the graph
 TRIES = 8  # draws of a false triple before it is given up
-HARD = 20  # the best answers, of which a hard negative is drawn
 
 
 @dataclass(frozen=True)
@@ -141,7 +140,8 @@ class Judge:
             )
         if self.negatives_N3 is None:
             true_B3 = true_B3[:POSITIVES]
-            false_B3 = negatives(scorer, prepared.known("train", "valid"), true_B3)
+            known_too = prepared.known("train", "valid")
+            false_B3 = negatives(prepared, known_too, true_B3, seed)
         else:
             false_B3 = self.negatives_N3
         both_B3 = torch.cat([true_B3, false_B3])
@@ -208,54 +208,53 @@ def hidden(triples_M3: Tensor, seed: int, share: float = HIDDEN) -> Tensor:
     return ids_N[chance_M[ids_N].argsort()]
 
 
-@torch.no_grad()
-def negatives(scorer: Scorer, known: KnownTriples, true_B3: Tensor) -> Tensor:
-    """Returns one false triple per true one: with another head or tail that fits the relation.
+def negatives(prepared: PreparedGraph, known: KnownTriples, true_B3: Tensor, seed: int) -> Tensor:
+    """Returns one false triple per true one: with another head or tail of a fitting kind.
 
-    Of each four, two have an entity that the relation has on that side elsewhere, and two have one
-    of the model's best answers that isn't known.
+    Of each four, two have an entity that the relation has on that side elsewhere, and two have any
+    entity that could be there. A few may be given up.
     """
     rows_B = _rows(true_B3)
     found = []
     for number, side in enumerate((*SIDES, *SIDES)):
         rows = rows_B[rows_B % 4 == number]
-        if len(rows):
-            draw = _drawn if number < 2 else _hard
-            found.append(draw(scorer, known, true_B3[rows], side))
+        pools = _seen(prepared, side) if number < 2 else _plausible(prepared, side)
+        found.append(_drawn(pools, known, true_B3[rows], side, seed))
     return torch.cat(found)
 
 
-def _drawn(scorer: Scorer, known: KnownTriples, true_B3: Tensor, side: Side) -> Tensor:
-    """Returns triples with an entity of another triple of the relation; some may be given up."""
-    train_M3, column, seed = scorer.prepared.train_M3, PARTS.index(side), scorer.seed
-    by_relation_M = train_M3[:, 1].argsort(stable=True)
-    sizes_R = torch.bincount(train_M3[:, 1], minlength=scorer.prepared.n_relations)
+Pools = tuple[Tensor, Tensor]  # entities, sorted by relation, and how many each relation has
+
+
+def _seen(prepared: PreparedGraph, side: Side) -> Pools:
+    """Returns the entities on one side of each relation's triples."""
+    relations_M = prepared.train_M3[:, 1]
+    entities_M = prepared.train_M3[relations_M.argsort(stable=True), PARTS.index(side)]
+    return entities_M, torch.bincount(relations_M, minlength=prepared.n_relations)
+
+
+def _plausible(prepared: PreparedGraph, side: Side) -> Pools:
+    """Returns the entities that could be on one side of each relation."""
+    masks = [prepared.kinds.plausible(r, side) for r in range(prepared.n_relations)]
+    pools = [mask_E.nonzero().squeeze(1) for mask_E in masks]
+    return torch.cat(pools), torch.tensor([len(pool) for pool in pools], device=prepared.device)
+
+
+def _drawn(pools: Pools, known: KnownTriples, true_B3: Tensor, side: Side, seed: int) -> Tensor:
+    """Returns triples with another entity of the relation's pool; known ones are given up."""
+    (entities_N, sizes_R), column = pools, PARTS.index(side)
     firsts_R = sizes_R.cumsum(0) - sizes_R
-    false_B3, open_B = true_B3.clone(), torch.ones_like(true_B3[:, 0], dtype=torch.bool)
+    false_B3 = true_B3.clone()
+    open_B = sizes_R[true_B3[:, 1]] > 0
+    left_B = ~open_B
     for attempt in range(TRIES):
-        rows_N = open_B.nonzero().squeeze(1)
-        relations_N = true_B3[rows_N, 1]
-        chance_N = below(keyed(seed, rows_N, column, attempt), sizes_R[relations_N].clamp(min=1))
-        drawn_N = train_M3[by_relation_M[firsts_R[relations_N] + chance_N], column]
-        false_B3[rows_N, column] = drawn_N
-        open_B[rows_N] = known.contains(false_B3[rows_N])
-    return false_B3[~open_B]
-
-
-def _hard(scorer: Scorer, known: KnownTriples, true_B3: Tensor, side: Side) -> Tensor:
-    """Returns triples with one of the model's best answers that aren't known."""
-    column, found = PARTS.index(side), []
-    for ids_B3 in true_B3.split(scorer.rows_at_once()):
-        scores_BE = scorer.scores(ids_B3, side)
-        scores_BE[known.find(ids_B3, side)] = float("-inf")
-        scores_BE.scatter_(1, ids_B3[:, 2 - column, None], float("-inf"))  # no self-loops
-        best = scores_BE.topk(min(HARD, scores_BE.shape[1]), 1)
-        open_B = (~best.values.isneginf()).sum(1)
-        chance_B = below(keyed(scorer.seed, ids_B3[:, 0], ids_B3[:, 2]), open_B.clamp(min=1))
-        false_B3 = ids_B3.clone()
-        false_B3[:, column] = best.indices.gather(1, chance_B[:, None])[:, 0]
-        found.append(false_B3[open_B > 0])
-    return torch.cat(found)
+        rows = open_B.nonzero().squeeze(1)
+        relations = true_B3[rows, 1]
+        chance = below(keyed(seed, rows, column, attempt), sizes_R[relations])
+        false_B3[rows, column] = entities_N[firsts_R[relations] + chance]
+        loop = false_B3[rows, 0] == false_B3[rows, 2]
+        open_B[rows] = known.contains(false_B3[rows]) | loop
+    return false_B3[~(open_B | left_B)]
 
 
 def _rows(triples_M3: Tensor) -> Tensor:
