@@ -317,3 +317,25 @@ def test_the_readme_shows_zero_shot_figures_as_the_page_does():
     assert f"a mean Hits@1 of {hits} on the GraIL graphs" in " ".join(text.split())
     found = json.loads((ROOT / "results" / "zero-shot.json").read_text())
     assert found["model"] == model_digest(SHIPPED)
+
+
+def test_what_is_said_of_missing_facts_and_verdicts_is_what_was_measured():
+    text = (ROOT / "docs" / "decisions" / "0013-true-or-false.md").read_text()
+    found = json.loads((ROOT / "benchmarks" / "answers.json").read_text())
+
+    def short(value):
+        return f"{value:.3f}".lstrip("0")
+
+    for name, runs in found["missing"].items():
+        before, after = runs["before"], runs["after"]
+        keys = ("precision@100", "precision@1000", "recall at precision .5")
+        cells = [f"{short(before[key])} to {short(after[key])}" for key in keys]
+        assert f"| {name} | {after['hidden']:,} | {' | '.join(cells)} |" in text
+        assert after["recall at precision .5"] > before["recall at precision .5"]
+    for name, runs in found["classify"].items():
+        run = runs["after"]
+        cells = [short(run[key]) for key in ("accuracy", "F1", "calibration error")]
+        assert f"| {name} | {run['true']:,} and {run['false']:,} | {' | '.join(cells)} |" in text
+    for name, runs in found["check"].items():
+        run = runs["after"]
+        assert f"| {name} | {run['facts']:,} | {run['wrong']} | {short(run['recall'])} |" in text
