@@ -134,8 +134,14 @@ def test_planted_gaps_are_true_and_planted_errors_are_suspicious(tmp_path):
     wrong = p.classify(made.wrong)
     assert sum(c.true for c in gaps) >= 0.9 * len(gaps)
     assert sum(c.true for c in wrong) <= 0.2 * len(wrong)
-    suspects = p.check(len(made.wrong), relations=["nationality", "born_in", "capital_of"])
-    found = {(s.head, s.relation, s.tail) for s in suspects} & set(made.wrong)
-    assert len(found) >= 0.5 * len(made.wrong)
+    relations = ["nationality", "born_in", "capital_of"]
+    wrong_ones = {fact for fact in made.wrong if fact[1] in relations}
+    # a tenth of the people aren't nationals of where they were born: that looks as odd as an error
+    suspects = p.check(2 * len(wrong_ones), relations=relations)
+    found = {(s.head, s.relation, s.tail) for s in suspects} & wrong_ones
+    assert len(found) >= 0.5 * len(wrong_ones)
     best = [s for s in suspects if (s.head, s.relation, s.tail) in found]
-    assert sum(made.instead[s.head, s.relation, s.tail][2] in s.expected for s in best) >= 10
+    assert (
+        sum(made.instead[s.head, s.relation, s.tail][2] in s.expected for s in best)
+        >= len(best) / 2
+    )

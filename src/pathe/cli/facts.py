@@ -153,7 +153,7 @@ def classify(
     there are few, and from triples made false by another head or tail. The threshold is learned per
     relation where there are enough examples. Triples of the graph are judged without themselves.
 
-    Example: [cyan]pathe classify examples/films.csv --triples claims.csv[/]
+    Example: [cyan]pathe classify examples/films.csv --triples examples/film-claims.csv[/]
     """
     output.check()
     p = source.predictor()
