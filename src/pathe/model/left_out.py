@@ -14,7 +14,7 @@ from pathe.core.types import Part, Side
 from pathe.graph.edges import Edges
 from pathe.graph.held_out import HeldOut
 from pathe.graph.paths import path_steps
-from pathe.model.bridge import Bridge, RelationVectors, Trace
+from pathe.model.bridge import Bridge, Conditions, RelationVectors, Trace
 from pathe.model.featurizer import Featurizer
 from pathe.model.pathe import EntityBatch, PathE
 from pathe.model.propagation import Reach, between
@@ -154,12 +154,19 @@ class BridgeScore:
         ids_N = torch.tensor([*ids, *self.held_out_ids], dtype=torch.long, device=device)
         return self.edges.keep(HeldOut(ids_N))
 
+    @cached_property
+    def _given(self) -> Conditions:
+        """The conditions of the query, without gradients; cached."""
+        return self._conditions()
+
+    def _conditions(self) -> Conditions:
+        kind_1 = torch.tensor([self.kind], device=self.edges.offsets_E1.device)
+        return self.bridge.condition(kind_1, self.relations)
+
     def _run(self, keep_M: Tensor) -> Run:
         device, traces = keep_M.device, list[Trace]()
-        source_1, kind_1, target_1 = (
-            torch.tensor([i], device=device) for i in (self.source, self.kind, self.target)
-        )
-        given = self.bridge.condition(kind_1, self.relations)
+        source_1, target_1 = (torch.tensor([i], device=device) for i in (self.source, self.target))
+        given = self._given if not torch.is_grad_enabled() else self._conditions()
         reached = between(self.edges, source_1, target_1, self.hops, keep_M)
         _, x_AD = self.bridge.states(
             self.edges, keep_M, source_1, given, reached=reached, traces=traces
@@ -169,7 +176,7 @@ class BridgeScore:
             return Run(reached, traces, keep_M, torch.zeros((), device=device))
         head = self.bridge.relation_head if self.of_relation else self.bridge.link_head
         assert head is not None
-        scores_1S = head(x_AD[row : row + 1], given.asked_BD, torch.zeros_like(kind_1))
+        scores_1S = head(x_AD[row : row + 1], given.asked_BD, torch.zeros_like(source_1))
         return Run(reached, traces, keep_M, scores_1S[0, self.column])
 
 
