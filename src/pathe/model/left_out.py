@@ -117,6 +117,7 @@ class BridgeScore:
         self.kind, self.column = (r + n if part == "head" else r), 0
         if self.of_relation and relations is None:  # one query for all relations
             self.kind, self.column = 2 * n, r
+        self._scores: dict[tuple[frozenset[int], bool], float] = {}
 
     @property
     def hops(self) -> int:
@@ -126,7 +127,10 @@ class BridgeScore:
     @cached_property
     def kept_M(self) -> Tensor:
         """Which slots are in the graph: all but those of held-out triples."""
-        return self._keep([])
+        device = self.edges.offsets_E1.device
+        return self.edges.keep(
+            HeldOut(torch.tensor(self.held_out_ids, dtype=torch.long, device=device))
+        )
 
     @cached_property
     def whole(self) -> Run:
@@ -136,23 +140,24 @@ class BridgeScore:
 
     def without(self, triples: Iterable[int] = ()) -> float:
         """Returns the score without the edges of these training triples."""
-        ids = sorted(set(triples))
+        ids = frozenset(triples)
         if not ids:
             return float(self.whole.score.detach())
-        with torch.no_grad():
-            return float(self._run(self._keep(ids)).score)
+        return self._score(ids, alone=False)
 
     def only(self, triples: Iterable[int]) -> float:
         """Returns the score with the edges of these training triples alone."""
-        ids_N = torch.tensor(sorted(set(triples)), dtype=torch.long, device=self.kept_M.device)
-        keep_M = ~self.edges.keep(HeldOut(ids_N)) & self.kept_M
-        with torch.no_grad():
-            return float(self._run(keep_M).score)
+        return self._score(frozenset(triples), alone=True)
 
-    def _keep(self, ids: list[int]) -> Tensor:
-        device = self.edges.offsets_E1.device
-        ids_N = torch.tensor([*ids, *self.held_out_ids], dtype=torch.long, device=device)
-        return self.edges.keep(HeldOut(ids_N))
+    def _score(self, ids: frozenset[int], *, alone: bool) -> float:
+        """Returns the score without the edges of these triples, or with them alone; kept."""
+        if (ids, alone) not in self._scores:
+            ids_N = torch.tensor(sorted(ids), dtype=torch.long, device=self.kept_M.device)
+            others_M = self.edges.keep(HeldOut(ids_N))
+            with torch.no_grad():
+                run = self._run((~others_M if alone else others_M) & self.kept_M)
+            self._scores[ids, alone] = float(run.score)
+        return self._scores[ids, alone]
 
     @cached_property
     def _given(self) -> Conditions:
