@@ -31,6 +31,7 @@ def graph_file(tmp_path):
     return path
 
 
+@pytest.mark.pictures
 def test_analyze_as_a_table_json_and_plot(graph_file, tmp_path):
     table = pathe("analyze", graph_file, "--split", "0.8,0.1,0.1")
     assert table.returncode == 0, table.stderr
@@ -240,7 +241,7 @@ def test_random_entities_take_any_seed(graph_file):
         assert len(json.loads(found.stdout)) == 3, found.stderr
 
 
-@pytest.mark.parametrize("more", [("-n", "20000"), ("-n", "20000", "--json"), ("-n", "1")])
+@pytest.mark.parametrize("more", [("-n", "3000"), ("-n", "3000", "--json"), ("-n", "1")])
 def test_a_closed_pipe_is_no_error(graph_file, more):
     command = [*COMMAND, "paths", str(graph_file), "--entity", "e1", "--max-hops", "3", *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -67,7 +67,6 @@ def test_unseen_entities_are_allowed_and_unknown_relations_are_not(place):
     assert "something else" in message
 
 
-@pytest.mark.slow
 def test_a_second_run_gets_a_new_folder_and_resume_needs_the_first(place):
     second = pathe("train", "graph", *TINY, "--set", "max_epochs=1", "--out", "b", cwd=place)
     assert second.returncode == 0, second.stderr

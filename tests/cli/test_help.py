@@ -57,7 +57,6 @@ def test_the_first_page_opens_with_what_to_type() -> None:
     assert pathe("--help").stdout.index("pathe analyze") < pathe("--help").stdout.index("Options")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - NOT_RUN))
 def test_its_example_works(name: str, tmp_path: Path) -> None:
     for folder in ("examples", "models"):

@@ -12,6 +12,7 @@ import pytest
 from support.commands import pathe, refused
 
 from pathe.data.row_files import columns_of
+from pathe.predict.missing import Found, find_missing
 from pathe.predict.results import Answer, Rule
 
 NAMES = ['Ann "A"', "Bob, Jr", "東京", "d", "e", "f", "g", "h"]
@@ -45,6 +46,20 @@ def near(rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> bool:
             for row in rows] == others  # fmt: skip
 
 
+@pytest.fixture
+def searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing is searched for once and then remembered: only the format differs."""
+    found: list[Found] = []
+
+    def once(*args: Any, **options: Any) -> Found:
+        if not found:
+            found.append(find_missing(*args, **options))
+        return found[0]
+
+    monkeypatch.setattr("pathe.predict.predictor.find_missing", once)
+
+
+@pytest.mark.usefixtures("searched_once")
 @pytest.mark.parametrize("verb", VERBS)
 def test_all_formats_hold_the_same_rows(verb: str, place: Path) -> None:
     asked = (verb, *VERBS[verb])

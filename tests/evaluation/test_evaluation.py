@@ -29,7 +29,6 @@ def parts(kg, **more):
     return artifact, build_scorer(model, config, PreparedGraph(kg), n_paths=2, seed=0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("side", ["head", "tail"])
 @pytest.mark.parametrize("aggregator", ["mean", "transformer-joint"])
 def test_chunks_change_nothing_and_a_plain_loop_agrees(side, aggregator):

@@ -47,7 +47,6 @@ def place(tmp_path):
     return tmp_path
 
 
-@pytest.mark.slow
 def test_an_experiment_runs_is_summarised_shipped_and_shown(place):
     (place / "page.md").write_text("before\n<!-- tables -->\nold\n<!-- end of tables -->\nafter\n")
     args = ("reproduce", "toy", "--data", "data", "--models", "models", "--page", "page.md")
@@ -81,7 +80,6 @@ def test_an_experiment_runs_is_summarised_shipped_and_shown(place):
     assert (place / "page.md").read_text() == page
 
 
-@pytest.mark.slow
 def test_variants_of_a_recipe_are_runs_of_their_own_in_one_table(place):
     path = place / "experiments" / "toy.yaml"
     said = yaml.safe_load(path.read_text()) | {"table": "recipes", "seeds": [0], "ships": False}

@@ -134,7 +134,6 @@ def test_a_graph_of_thousands_of_relations_gets_an_answer():
     assert len(p.tails(facts[0][0], facts[0][1], 3)) == 3
 
 
-@pytest.mark.slow
 def test_five_thousand_relations_and_a_hub_of_all_of_them_get_an_answer():
     draw = random.Random(0)
     facts = [

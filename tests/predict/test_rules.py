@@ -127,7 +127,6 @@ def family():
     return knowledge_graph(facts, facts[80:84], facts[84:88])
 
 
-@pytest.mark.slow
 def test_a_planted_rule_is_learned_and_counted(tmp_path):
     kg = family()
     more = BRIDGE | {"bridge_dim": 8, "negative_sampling": "all", "hold_out_batch": True,

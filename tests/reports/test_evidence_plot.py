@@ -12,6 +12,8 @@ from pathe.reports.evidence_plot import _collect, _wrap, plot_evidence
 from pathe.reports.fonts import fonts_for
 from pathe.reports.plots import BLUE, ORANGE
 
+pytestmark = pytest.mark.pictures
+
 
 def pattern(*instances, effect=1.0, against=False):
     relations = [step[1] for step in instances[0]]

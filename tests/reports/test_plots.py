@@ -18,6 +18,8 @@ from pathe.evaluation.metrics import METRICS
 from pathe.graph.analysis import analyze
 from pathe.reports.plots import plot_analysis, plot_run, plot_search, shorten
 
+pytestmark = pytest.mark.pictures
+
 TRAIN = "a r b; b r c; c s d; d s a; a $x_1 c; b 语言 a"
 
 

@@ -124,7 +124,6 @@ def test_entities_that_training_does_not_know_are_no_negatives():
         assert candidates.entities.max() < 60
 
 
-@pytest.mark.slow
 def test_twenty_triples_are_learnt_by_heart():
     random = Random(1)
     rows: set[tuple[int, int, int]] = set()

@@ -24,6 +24,7 @@ from pathe.training.train import TrainedRun
 from pathe.training.vector_learner import PathELearner
 
 
+@pytest.mark.pictures
 def test_a_run_is_a_folder_and_its_model_gives_the_result_back(tmp_path):
     kg, folder = toy(), tmp_path / "run"
     result = train(kg, folder, task="multi")
@@ -62,7 +63,6 @@ class PressAt:
 
 
 # an epoch has 4 batches: in the middle of one, at the end of one, with accumulation, one a run
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at", "more"),
     [
@@ -98,7 +98,6 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch, at, mo
         assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)  # of the whole epoch
 
 
-@pytest.mark.slow
 def test_the_last_checkpoint_is_the_last_epochs(tmp_path):
     train(toy(), tmp_path / "run", max_epochs=60, patience=2, learning_rate=0.05)
     epochs = len(runs.read_metrics(tmp_path / "run"))
@@ -160,7 +159,6 @@ def test_resuming_with_other_settings_or_data_is_refused(tmp_path):
     assert 1000 < longer["train_seconds"] < 1500  # both sittings count
 
 
-@pytest.mark.slow
 def test_early_stopping_keeps_the_best(tmp_path):
     result = train(toy(), tmp_path / "run", max_epochs=60, patience=2, learning_rate=0.05)
     scores = [line["valid_score"] for line in runs.read_metrics(tmp_path / "run")]
@@ -181,6 +179,7 @@ def test_a_graph_without_validation_trains_to_the_end(tmp_path):
     load_model(tmp_path / "run")
 
 
+@pytest.mark.pictures
 def test_odd_graphs_train(tmp_path):
     one_relation = knowledge_graph([(i, 0, i + 1) for i in range(20)], [(0, 0, 5)], [(1, 0, 6)])
     train(one_relation, tmp_path / "one", max_epochs=1)
@@ -219,7 +218,6 @@ def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path, monkeypatch):
     assert train(kg, tmp_path / "run", resume=True, max_epochs=3)["epochs"] == 3
 
 
-@pytest.mark.slow
 def test_a_run_may_be_lengthened_and_resumed_again(tmp_path):
     """More epochs are kept in the settings; fewer than it has add none, and export it again."""
     kg = toy()
@@ -250,7 +248,6 @@ def test_few_steps_an_epoch_are_told(tmp_path):
     assert any("1 step per epoch" in line and "--set batch_size=7" in line for line in said)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("task", ["link", "multi"])
 def test_refined_contexts_train_and_are_kept(tmp_path, task):
     plain = train(toy(), tmp_path / "plain", task=task, hold_out_batch=True)

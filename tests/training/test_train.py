@@ -56,7 +56,6 @@ def test_the_time_is_told_before_the_first_step(tmp_path, heard, given):
     assert "seconds" in heard[told]
 
 
-@pytest.mark.slow
 def test_the_time_of_several_models_is_told_once(tmp_path, heard, monkeypatch):
     monkeypatch.setattr(defaults, "LEAST_VALID", 10)
     run = train(toy(), out=tmp_path / "run", say=heard.append, **FAST)
@@ -132,7 +131,6 @@ def test_training_stops_within_an_epoch_and_validates(tmp_path, monkeypatch, con
     assert longer["epochs"] == 3
 
 
-@pytest.mark.slow
 def test_a_quick_look_is_told_and_short(tmp_path):
     said = []
     run = train(toy(), out=tmp_path, quick=True, say=said.append, **CPU)
@@ -170,7 +168,6 @@ def test_a_model_to_start_from_has_its_old_score_first(tmp_path, config):
     assert f"goes on from the model in {tmp_path / 'old'}" in said
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("vectors", ["graph", "both"])
 def test_new_entities_and_relations_may_be_in_the_graph(tmp_path, vectors):
     config = configure(GRAPH, {"relation_vectors": vectors})
@@ -223,7 +220,6 @@ def test_a_table_of_relations_must_have_those_of_the_graph(tmp_path):
     assert not (tmp_path / "no").exists()
 
 
-@pytest.mark.slow
 def test_a_run_from_a_model_resumes_without_that_model(tmp_path):
     quiet = {"say": lambda text: None, "progress_bar": False}
     train(toy(), GRAPH, tmp_path / "old", **quiet)
