@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support.graphs import DEVICES, sorted_triples
+from support.kernels import backward
 from support.propagation import example
 from torch import Tensor
 
@@ -34,6 +35,21 @@ def test_what_arrives_is_the_sum_over_edges(device, n):
     for how in (propagate, propagate_plain):
         found = how(x, weights, edges, keep, reached, reached.sizes[-1])
         torch.testing.assert_close(found.cpu(), expected)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_half_precision_rounds_messages_on_a_gpu_alone(device):
+    """Sums are those of rounded states, weights and gradients, in float32; on a CPU, exact."""
+    _, edges, keep, reached, x, weights = example(n=600, device=device)
+    rest = edges, keep, reached, reached.sizes[-1]
+    grads = [torch.randn(rest[-1], x.shape[1], device=device)]
+    found = backward(propagate, [x, weights], grads, *rest, True)
+    if device == "cuda":
+        x, weights, *grads = (part.bfloat16().float() for part in (x, weights, *grads))
+    expected = backward(propagate_plain, [x, weights], grads, *rest)
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == torch.float32
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("n", [0, 25, 60])

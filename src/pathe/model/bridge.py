@@ -92,6 +92,7 @@ class Bridge(ABC, nn.Module):
     """
 
     dim: int
+    half_messages = False  # whether training on a GPU rounds messages to bfloat16
     pair_hops: int  # longest path between two entities whose relation is asked
     rounds: nn.ModuleList  # a Hop each
     link_head: Evidence | None
@@ -126,11 +127,11 @@ class Bridge(ABC, nn.Module):
         """
         if reached is None:
             reached = self.reach(edges, keep_M, sources_B, targets_B)
-        x_AD = given.asked_BD
+        x_AD, half = given.asked_BD, self.half_messages and self.training
         for hop, weights_BRD, size in zip(
             self.rounds, given.weights, reached.sizes[1:], strict=False
         ):
-            arrived_AD = propagate(x_AD, weights_BRD, edges, keep_M, reached, size)
+            arrived_AD = propagate(x_AD, weights_BRD, edges, keep_M, reached, size, half)
             if traces is not None:
                 traces.append(Trace(x_AD, weights_BRD, arrived_AD))
             x_AD = hop(x_AD, arrived_AD)
@@ -222,6 +223,8 @@ class EncodedRound(Hop):
 @final
 class EncodedBridge(Bridge):
     """Bridges with relation vectors of a `RelationEncoder`, for any set of relations."""
+
+    half_messages = True
 
     def __init__(self, dim: int, n_hops: int) -> None:
         super().__init__()
