@@ -12,7 +12,7 @@ from torch import Tensor
 from pathe.graph.adjacency import build_graph
 from pathe.graph.edges import both_ways
 from pathe.model.bridge import TableBridge
-from pathe.model.propagation import Reach, between, everywhere, propagate, propagate_plain
+from pathe.model.propagation import Reach, between, propagate, propagate_plain
 
 
 def by_hand(x: Tensor, weights: Tensor, triples: Tensor, reached: Reach) -> Tensor:
@@ -112,34 +112,6 @@ def test_far_rows_are_left_out():
         found = between(edges, *ends, hops, edges.keep())
         assert set(found.entities_A.tolist()) == expected
         assert found.entities_A[0] == 1
-
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_rows_of_all_entities_hold_what_is_reached(device):
-    """Sources first, every other place once; the messages are those of the exact rows."""
-    _, edges, keep, reached, _, weights = example(n=40, device=device)
-    sources = reached.entities_A[:5].long()
-    whole = everywhere(edges, sources, 2)
-    assert whole.sizes == (5, 5 * 30, 5 * 30)
-    assert whole.row_BE.dtype == whole.queries_A.dtype == whole.entities_A.dtype == torch.int32
-    assert torch.equal(whole.entities_A[:5].long(), sources)
-    assert torch.equal(whole.queries_A[:5].cpu(), torch.arange(5, dtype=torch.int32))
-    rows = whole.row_BE[whole.queries_A.long(), whole.entities_A.long()]
-    assert torch.equal(rows.cpu(), torch.arange(150, dtype=torch.int32))
-    assert whole.row_BE.unique().numel() == 150
-    if device == "cuda":
-        owners = whole.queries_A[whole.order_A.long()].long()
-        assert torch.equal(owners, torch.arange(5, device=device).repeat_interleave(30))
-        assert torch.equal(whole.starts_B1, torch.arange(0, 151, 30, device=device))
-    x = torch.randn(5, 6, generator=torch.Generator().manual_seed(1)).to(device)
-    places = reached.queries_A.long(), reached.entities_A.long()
-    for how in (propagate, propagate_plain):
-        expected = found = x
-        for size, n_out in zip(reached.sizes[1:], whole.sizes[1:], strict=True):
-            expected = how(expected, weights, edges, keep, reached, size)
-            found = how(found, weights, edges, keep, whole, n_out)
-        torch.testing.assert_close(found[whole.row_BE[places].long()], expected)
-        assert found.count_nonzero() == expected.count_nonzero()  # nothing anywhere else
 
 
 @pytest.mark.parametrize("device", DEVICES)

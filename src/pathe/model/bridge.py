@@ -105,10 +105,13 @@ class Bridge(ABC, nn.Module):
     def reach(
         self, edges: Edges, keep_M: Tensor, sources_B: Tensor, targets_B: Tensor | None = None
     ) -> Reach:
-        """Finds the entities that queries reach; with targets, only those on paths to them."""
+        """Finds the entities that queries reach.
+
+        With targets, only those on paths of up to `pair_hops` edges to them.
+        """
         if targets_B is None:
             return reach(edges, sources_B, len(self.rounds), keep_M)
-        return between(edges, sources_B, targets_B, len(self.rounds), keep_M)
+        return between(edges, sources_B, targets_B, self.pair_hops, keep_M)
 
     def states(
         self,
@@ -253,7 +256,7 @@ class EncodedBridge(Bridge):
         """
         b, c = kinds_BC.shape
         if reached is None:
-            reached = between(edges, heads_B, tails_B, self.pair_hops, keep_M)
+            reached = self.reach(edges, keep_M, heads_B, tails_B)
         reached, sources_N = reached.repeated(c), heads_B.repeat_interleave(c)
         given = self.condition(kinds_BC.flatten(), relations)
         _, x_AD = self.states(edges, keep_M, sources_N, given, reached=reached)

@@ -52,10 +52,7 @@ class FoundationModel(nn.Module):
         reached: Reach | None = None,
     ) -> Tensor:  # fmt: skip
         """Returns (B, E) scores of all entities as answers to (source, kind) queries."""
-        if kinds_B.is_cuda:  # finding the distinct kinds would synchronise
-            kinds_Q, rows_B = kinds_B, torch.arange(len(kinds_B), device=kinds_B.device)
-        else:
-            kinds_Q, rows_B = kinds_B.unique(return_inverse=True)
+        kinds_Q, rows_B = kinds_B.unique(return_inverse=True)
         given = QueryVectors(kinds_Q, self.encoder(graph.meetings, kinds_Q, graph.contexts), rows_B)
         return self.link_scores(edges, graph, given, sources_B, reached)
 

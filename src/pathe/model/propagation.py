@@ -82,25 +82,6 @@ def reach(edges: Edges, sources_B: Tensor, n_hops: int, keep_M: Tensor) -> Reach
     return _reach(row_N.view(-1, n), (places_A // n).int(), (places_A % n).int(), tuple(sizes))
 
 
-def everywhere(edges: Edges, sources_B: Tensor, n_hops: int) -> Reach:
-    """Returns rows of all entities for every query, reached or not: fixed shapes, no search."""
-    b, n, device = len(sources_B), edges.n_entities, sources_B.device
-    queries_B1 = torch.arange(b, dtype=torch.int32, device=device)[:, None]
-    entities_E = torch.arange(n, dtype=torch.int32, device=device)
-    later_BE = entities_E > sources_B[:, None]
-    row_BE = b + queries_B1 * (n - 1) + entities_E - later_BE.int()
-    row_BE = row_BE.scatter(1, sources_B[:, None], queries_B1)
-    queries_A = torch.empty(b * n, dtype=torch.int32, device=device)
-    entities_A, rows_N = torch.empty_like(queries_A), row_BE.flatten().long()
-    queries_A[rows_N] = queries_B1.expand(b, n).flatten()
-    entities_A[rows_N] = entities_E.expand(b, n).flatten()
-    sizes = b, *[b * n] * n_hops
-    if device.type == "cpu":
-        return Reach(row_BE, queries_A, entities_A, sizes)
-    starts_B1 = torch.arange(0, b * n + 1, n, device=device)
-    return Reach(row_BE, queries_A, entities_A, sizes, row_BE.flatten(), starts_B1)
-
-
 def _reach(row_BE: Tensor, queries_A: Tensor, entities_A: Tensor, sizes: tuple[int, ...]) -> Reach:
     if row_BE.device.type == "cpu":
         return Reach(row_BE, queries_A, entities_A, sizes)
