@@ -28,7 +28,7 @@ from pathe.training.pretraining_run import Place, Reports, pretrain
 FILE = HERE / "pretraining.json"
 LARGE = ("fb15k-237", "wn18rr", "codex-m")
 PAIRS = tuple(f"{family}_v{i}" for family in ("fb237", "wn18rr", "nell") for i in range(1, 5))
-STEPS, VALID_TRIPLES = 1200, 500
+STEPS, VALID_TRIPLES = 1000, 500
 # what changes: settings; `graphs`: with the training graphs of the 12 pairs; `half`: see `Bridge`
 VARIANTS: dict[str, dict[str, Any]] = {
     "base": {},

@@ -14,7 +14,8 @@ import triton.language as tl
 from torch import Tensor
 
 ROWS = 64  # per block
-PROGRAMS = 1024  # that share the rows for sums over all rows
+BACKWARD_ROWS = 128  # per block of `update_backward`
+PROGRAMS = 264  # that share the rows for sums over all rows
 PARTS = 8  # programs that share the rows of one query
 
 
@@ -165,7 +166,7 @@ def update_backward(
     sums = x_AD.new_empty(n_programs, d, 2 * d)
     _update_backward[(n_programs,)](
         x_AD, arrived_OD, take_DK, grad_OD, grad_x, grad_a, sums, len(x_AD), n, n_programs,
-        D=d, ROWS=ROWS,
+        D=d, ROWS=BACKWARD_ROWS, num_warps=8,
     )  # fmt: skip
     return grad_x, grad_a, sums.sum(0)
 
