@@ -48,7 +48,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "5 hops": {"n_hops": 5},
     "2 layers of the relation encoder": {"n_layers": 2},
     "6 layers of the relation encoder": {"n_layers": 6},
-    "entities update relation vectors": {"entity_updates": 2},
     "width 48": {"dim": 48},
     "weight decay .01": {"weight_decay": 0.01},
     "learning rate .001": {"learning_rate": 1e-3},

@@ -56,22 +56,21 @@ class GraphLearner(Learner):
 
     def loss(self, ids_B: Tensor, seed: Tensor) -> Tensor:
         config, total = self.config, torch.zeros((), device=self.device)
-        if config.task != "relation":
-            weight = config.link_weight if config.task == "multi" else 1.0
-            total = total + weight * self._task_loss(ids_B, "entity")
-        if config.task != "link":
-            weight = 1 - config.link_weight if config.task == "multi" else 1.0
-            some_B = ids_B[: max(len(ids_B) // PAIRS, 1)]  # each pair has many queries
-            total = total + weight * self._task_loss(some_B, "relation")
-        return total
-
-    def _task_loss(self, ids_B: Tensor, part: str) -> Tensor:
         held_out = HeldOut(ids_B)
-        if self.config.hold_out_pairs:
+        if config.hold_out_pairs:
             held_out = HeldOut(mask_M=self.graph.pairs.flag_same(ids_B))
         seen = view(self.graph.index, self.graph.edges.keep(held_out))
-        make = link_step if part == "entity" else relation_step
-        return step_loss(self.model, self.graph, make(self.graph, seen, self.train_M3[ids_B]))
+        triples_B3 = self.train_M3[ids_B]
+        if config.task != "relation":
+            weight = config.link_weight if config.task == "multi" else 1.0
+            step = link_step(self.graph, seen, triples_B3)
+            total = total + weight * step_loss(self.model, self.graph, step)
+        if config.task != "link":
+            weight = 1 - config.link_weight if config.task == "multi" else 1.0
+            some_B3 = triples_B3[: max(len(ids_B) // PAIRS, 1)]  # each pair has many queries
+            step = relation_step(self.graph, seen, some_B3)
+            total = total + weight * step_loss(self.model, self.graph, step)
+        return total
 
     def validate(self) -> dict[str, dict[str, Any]]:
         seed = derived_seed(self.config.seed, VALIDATION)

@@ -38,9 +38,6 @@ class Pretraining(MixSettings):
     dim: int = setting(64, "width of all vectors and states", least=1)
     n_hops: int = setting(6, "longest path between two entities, in edges", least=1)
     n_layers: int = setting(4, "layers of the encoder of a graph's relations", least=1)
-    entity_updates: int = setting(
-        0, "layers of that encoder after which entities update the relation vectors", least=0
-    )
     steps: int = setting(20_000, "steps of the whole run", least=1)
     learning_rate: float = setting(2e-3, "highest learning rate of AdamW", above=0)
     weight_decay: float = setting(1e-4, "weight decay of AdamW", least=0)
@@ -61,7 +58,6 @@ class Pretraining(MixSettings):
             bridge_dim=self.dim,
             bridge_hops=self.n_hops,
             relation_layers=self.n_layers,
-            entity_updates=self.entity_updates,
             seed=self.seed,
         )
 
@@ -203,7 +199,7 @@ def step_loss(model: FoundationModel, graph: MixGraph, step: MixStep) -> Tensor:
     edges, seen = graph.edges, step.graph
     if step.part == "entity":
         answers_N = step.targets_N
-        vectors_QKD = model.encoder(seen.meetings, step.kinds_Q, seen.contexts)
+        vectors_QKD = model.encoder(seen.meetings, step.kinds_Q)
         given = QueryVectors(step.kinds_Q, vectors_QKD, step.rows_N)
         scores_NC = model.link_scores(edges, seen, given, step.sources_N, step.reached)
     else:
