@@ -191,7 +191,7 @@ def page(found: Found) -> Iterator[str]:
             _pair(graph["valid_and_test_pessimistic"]),
             _published(entry.get("ultra")),
             _published(entry.get("trix")),
-            f"{graph['seconds']:.1f}",
+            f"{graph['seconds']:.2g}",
         ]
         yield f"| {entry.get('title', name)}{seen} | {' | '.join(cells)} |"
     averaged = [name for name, entry in about["graphs"].items() if entry.get("mean")]
@@ -238,7 +238,7 @@ def _mean_row(about: Found, graphs: Found, names: list[str]) -> str:
         pairs = [about["graphs"][name][key] for name in names]
         cells.append(_published([_mean([pair[i] for pair in pairs]) for i in (0, 1)]))
     seconds = sum(graphs[name]["seconds"] for name in names)
-    return f"| **{about['mean_of']}, mean** | {' | '.join(cells)} | {seconds:.1f} |"
+    return f"| **{about['mean_of']}, mean** | {' | '.join(cells)} | {seconds:.2g} |"
 
 
 def _mean(values: list[float]) -> float:
