@@ -319,6 +319,27 @@ def test_the_readme_shows_zero_shot_figures_as_the_page_does():
     assert found["model"] == model_digest(SHIPPED)
 
 
+def test_what_is_said_of_pre_training_is_what_was_measured():
+    text = (ROOT / "docs" / "experiments.md").read_text().split("## Pre-training")[1]
+    found = json.loads((ROOT / "benchmarks" / "pretraining.json").read_text())["variants"]
+    rows = re.findall(r"^\| .*\| (\.\d+) \| (\.\d+) \| (\.\d+) \| (\.\d+) \|$", text, re.MULTILINE)
+    large = ("fb15k-237", "wn18rr", "codex-m")
+    expected = []
+    for one in found.values():
+        means, graphs = one["mean_of_pairs"], one["metrics"]["graphs"]
+        mrr = sum(graphs[name]["mrr"] for name in large) / 3
+        values = (*(means[k] for k in ("mrr", "hits_at_10", "relation_hits_at_1")), mrr)
+        expected.append(tuple(f"{value:.3f}"[1:] for value in values))
+    assert rows[: len(expected)] == expected
+    run = json.loads((ROOT / "results" / "pretraining" / "shipped.json").read_text())
+    card = (SHIPPED / "README.md").read_text()
+    assert f"| mrr | {run['metrics']['mrr']:.4g} |" in card
+    assert f"| steps | {run['step']} of {run['settings']['steps']} |" in card
+    for name, digest in run["graphs"].items():
+        assert name in card
+        assert digest in card
+
+
 def test_what_is_said_of_missing_facts_and_verdicts_is_what_was_measured():
     text = (ROOT / "docs" / "decisions" / "0013-true-or-false.md").read_text()
     found = json.loads((ROOT / "benchmarks" / "answers.json").read_text())
