@@ -4,12 +4,15 @@ import pytest
 import torch
 from support.graphs import knowledge_graph, toy
 from support.models import any_graph_predictor, predictor
+from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pathe.core.types import PARTS
 from pathe.evaluation.truth import (
     FEATURES,
     Examples,
     Truth,
+    _fit,
     background,
     calibration_error,
     features,
@@ -94,6 +97,45 @@ def test_a_fit_is_repeatable():
     examples, _ = planted(300)
     first, second = Truth(examples, 3), Truth(examples, 3)
     assert torch.equal(*(t(examples.features_BF, examples.relations_B) for t in (first, second)))
+
+
+def fitted_alone(examples, n_relations):
+    """The logits of one member, fitted by autograd and the Adam of torch."""
+    x, relations, true = examples
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        inner, outer, linear = nn.Linear(x.shape[1], 16), nn.Linear(16, 1), nn.Linear(x.shape[1], 1)
+    nn.init.zeros_(linear.weight)
+    shifts, offsets = (nn.Parameter(torch.zeros(n_relations, size)) for size in (16, 1))
+    weights = [*inner.parameters(), *outer.parameters(), *linear.parameters(), shifts, offsets]
+
+    def logits(x, relations):
+        hidden = (inner(x) + shifts[relations]).relu()
+        return (outer(hidden) + linear(x) + offsets[relations])[:, 0]
+
+    optimizer = torch.optim.Adam(weights, lr=0.02)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 300)
+    for _ in range(300):
+        optimizer.zero_grad()
+        loss = binary_cross_entropy_with_logits(logits(x, relations), true.float())
+        loss = loss + 1e-3 * max(1, 1000 / len(x)) * sum(w.square().sum() for w in weights)
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return logits
+
+
+@pytest.mark.parametrize("n", [31, 300])
+def test_members_are_those_that_autograd_fits_on_all_folds_but_one(n):
+    (x, relations, true), _ = planted(n)
+    fold = torch.arange(n) % 3
+    members = _fit(Examples(x, relations, true), fold, 4)  # one relation has no examples
+    found = members(x, relations)
+    for member in range(3):
+        rows = fold != member
+        alone = fitted_alone(Examples(x[rows], relations[rows], true[rows]), 4)
+        with torch.no_grad():
+            torch.testing.assert_close(found[:, member], alone(x, relations), atol=1e-3, rtol=1e-3)
 
 
 def test_relations_with_enough_examples_have_their_own_threshold():

@@ -53,12 +53,28 @@ class Between:
             slots_NL = self._arrive(paths).slots_NL
             worth_NL = worth_M[slots_NL]
             worth_N = worth_NL.gather(1, worth_NL.abs().argmin(1, keepdim=True))[:, 0]
-            kinds_PL, rows_N = self.edges.relations_M[slots_NL].unique(dim=0, return_inverse=True)
-            worth_P = worth_M.new_zeros(len(kinds_PL)).index_add_(0, rows_N, worth_N)
-            found |= zip(map(tuple, kinds_PL.tolist()), worth_P.tolist(), strict=True)
+            codes_P, rows_N = self._codes(slots_NL).unique(return_inverse=True)
+            worth_P = worth_M.new_zeros(len(codes_P)).index_add_(0, rows_N, worth_N)
+            patterns = (self._kinds(code, length) for code in codes_P.tolist())
+            found |= zip(patterns, worth_P.tolist(), strict=True)
             if length < longest:
                 paths = self._extend(paths)
         return found
+
+    def _codes(self, slots_NL: Tensor) -> Tensor:
+        """Returns a number for the pattern of each path: sorting numbers is faster than rows.
+
+        64 bits hold those of three edges and a million relations.
+        """
+        codes_N = slots_NL.new_zeros(len(slots_NL))
+        for slots_N in slots_NL.unbind(1):
+            codes_N = codes_N * (2 * self.edges.n_relations) + self.edges.relations_M[slots_N]
+        return codes_N
+
+    def _kinds(self, code: int, length: int) -> Kinds:
+        """Returns the pattern of a number."""
+        n = 2 * self.edges.n_relations
+        return tuple(code // n**place % n for place in reversed(range(length)))
 
     def paths(self, kinds: Kinds, most: int = MOST_PATHS) -> Paths:
         """Returns the paths of a pattern; no more than `most` at any step."""

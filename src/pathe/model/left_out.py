@@ -14,7 +14,7 @@ from pathe.core.types import Part, Side
 from pathe.graph.edges import Edges
 from pathe.graph.held_out import HeldOut
 from pathe.graph.paths import path_steps
-from pathe.model.bridge import Bridge, RelationVectors, Trace
+from pathe.model.bridge import Bridge, Conditions, RelationVectors, Trace
 from pathe.model.featurizer import Featurizer
 from pathe.model.pathe import EntityBatch, PathE
 from pathe.model.propagation import Reach, between
@@ -117,6 +117,7 @@ class BridgeScore:
         self.kind, self.column = (r + n if part == "head" else r), 0
         if self.of_relation and relations is None:  # one query for all relations
             self.kind, self.column = 2 * n, r
+        self._scores: dict[tuple[frozenset[int], bool], float] = {}
 
     @property
     def hops(self) -> int:
@@ -126,7 +127,10 @@ class BridgeScore:
     @cached_property
     def kept_M(self) -> Tensor:
         """Which slots are in the graph: all but those of held-out triples."""
-        return self._keep([])
+        device = self.edges.offsets_E1.device
+        return self.edges.keep(
+            HeldOut(torch.tensor(self.held_out_ids, dtype=torch.long, device=device))
+        )
 
     @cached_property
     def whole(self) -> Run:
@@ -136,30 +140,38 @@ class BridgeScore:
 
     def without(self, triples: Iterable[int] = ()) -> float:
         """Returns the score without the edges of these training triples."""
-        ids = sorted(set(triples))
+        ids = frozenset(triples)
         if not ids:
             return float(self.whole.score.detach())
-        with torch.no_grad():
-            return float(self._run(self._keep(ids)).score)
+        return self._score(ids, alone=False)
 
     def only(self, triples: Iterable[int]) -> float:
         """Returns the score with the edges of these training triples alone."""
-        ids_N = torch.tensor(sorted(set(triples)), dtype=torch.long, device=self.kept_M.device)
-        keep_M = ~self.edges.keep(HeldOut(ids_N)) & self.kept_M
-        with torch.no_grad():
-            return float(self._run(keep_M).score)
+        return self._score(frozenset(triples), alone=True)
 
-    def _keep(self, ids: list[int]) -> Tensor:
-        device = self.edges.offsets_E1.device
-        ids_N = torch.tensor([*ids, *self.held_out_ids], dtype=torch.long, device=device)
-        return self.edges.keep(HeldOut(ids_N))
+    def _score(self, ids: frozenset[int], *, alone: bool) -> float:
+        """Returns the score without the edges of these triples, or with them alone; kept."""
+        if (ids, alone) not in self._scores:
+            ids_N = torch.tensor(sorted(ids), dtype=torch.long, device=self.kept_M.device)
+            others_M = self.edges.keep(HeldOut(ids_N))
+            with torch.no_grad():
+                run = self._run((~others_M if alone else others_M) & self.kept_M)
+            self._scores[ids, alone] = float(run.score)
+        return self._scores[ids, alone]
+
+    @cached_property
+    def _given(self) -> Conditions:
+        """The conditions of the query, without gradients; cached."""
+        return self._conditions()
+
+    def _conditions(self) -> Conditions:
+        kind_1 = torch.tensor([self.kind], device=self.edges.offsets_E1.device)
+        return self.bridge.condition(kind_1, self.relations)
 
     def _run(self, keep_M: Tensor) -> Run:
         device, traces = keep_M.device, list[Trace]()
-        source_1, kind_1, target_1 = (
-            torch.tensor([i], device=device) for i in (self.source, self.kind, self.target)
-        )
-        given = self.bridge.condition(kind_1, self.relations)
+        source_1, target_1 = (torch.tensor([i], device=device) for i in (self.source, self.target))
+        given = self._given if not torch.is_grad_enabled() else self._conditions()
         reached = between(self.edges, source_1, target_1, self.hops, keep_M)
         _, x_AD = self.bridge.states(
             self.edges, keep_M, source_1, given, reached=reached, traces=traces
@@ -169,7 +181,7 @@ class BridgeScore:
             return Run(reached, traces, keep_M, torch.zeros((), device=device))
         head = self.bridge.relation_head if self.of_relation else self.bridge.link_head
         assert head is not None
-        scores_1S = head(x_AD[row : row + 1], given.asked_BD, torch.zeros_like(kind_1))
+        scores_1S = head(x_AD[row : row + 1], given.asked_BD, torch.zeros_like(source_1))
         return Run(reached, traces, keep_M, scores_1S[0, self.column])
 
 
