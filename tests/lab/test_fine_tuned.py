@@ -20,7 +20,7 @@ def summary(title: str, **changed):
     return {
         "name": f"{title}-tuned", "title": title, "table": "tuned", "seeds": [0], "bars": {},
         "config": {}, "paper": {}, "train_seconds": 20.4, "metrics": spread(0.9, 0.9),
-        "all_metrics": {}, "inference": {}, "relation_metrics": {},
+        "all_metrics": {}, "inference": {}, "relation_metrics": {}, "inference_relation": {},
     } | changed  # fmt: skip
 
 
@@ -40,10 +40,14 @@ def test_each_row_shows_the_model_before_and_after():
     shown = summary(
         "CoDEx-S", relation_metrics={"hits_at_1": {"mean": 0.95, "std": 0}}, bars={"mrr": 0.95}
     )
-    text = tables([shown, summary("FB v1", inference={"full": spread(0.5, 0.8)})])
+    pair = summary(
+        "FB v1", inference={"full": spread(0.5, 0.8)}, relation_metrics=shown["relation_metrics"],
+        inference_relation={"hits_at_1": {"mean": 0.85, "std": 0}},
+    )  # fmt: skip
+    text = tables([shown, pair])
     rows = [cells(line) for line in text.splitlines() if line.startswith(("| FB v1", "| CoDEx-S"))]
     assert [row[0] for row in rows] == ["FB v1", "CoDEx-S"]  # in the order of the other table
-    assert rows[0][1:5] == ["-", ".500 / .800", ".509 / .670", "-"]
+    assert rows[0][1:5] == ["-", ".500 / .800", ".509 / .670", ".850"]
     assert rows[1][1:5] == ["-", ".900 / .900", ".490 / .686", ".950"]
     assert rows[1][5:] == ["1", "20 s", "[json](../results/CoDEx-S-tuned.json)"]
     assert "CoDEx-S, tuned prediction: MRR .900 instead of at least .950" in text

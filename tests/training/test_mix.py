@@ -16,7 +16,6 @@ from pathe.graph.edges import both_ways
 from pathe.graph.relation_graph import arrivals
 from pathe.model import foundation
 from pathe.model.foundation import BRIDGED, FoundationModel, view
-from pathe.model.propagation import reach
 from pathe.training import mix as module
 from pathe.training.mix import Mix, MixGraph, MixSettings, MixStep
 from pathe.training.pretraining import step_loss, with_rows
@@ -64,10 +63,6 @@ def asked(graph: MixGraph, step: MixStep) -> set[Edge]:
     parts, r = (step.sources_N, step.kinds_N, step.targets_N), graph.edges.n_relations
     one_way = set(zip(*(part.tolist() for part in parts), strict=True))
     return one_way | {(t, (k + r) % (2 * r), s) for s, k, t in one_way}
-
-
-def n_reached(graph: MixGraph, step: MixStep) -> tuple[int, ...]:
-    return reach(graph.edges, step.sources_N, 3, step.graph.keep_M).sizes
 
 
 def same(one: MixStep, other: MixStep) -> bool:

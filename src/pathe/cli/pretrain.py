@@ -41,8 +41,8 @@ class PretrainOptions:
     steps: int | None = option(None, "Total number of training steps. Default: 20,000.", min=1)
     start: Path | None = option(
         None,
-        "Start from this pre-trained model instead of random weights; [cyan]pretrained[/]: from "
-        "the one that comes with PathE.",
+        "Start from this pre-trained model instead of random weights. [cyan]pretrained[/] is the "
+        "one that comes with PathE.",
         "--from",
         metavar="MODEL",
     )

@@ -118,7 +118,9 @@ class Config:
     accelerator: Literal["auto", "cpu", "gpu"] = setting("auto", "auto: a GPU if there is one")
     devices: int = setting(1, "number of devices; two or more train data-parallel", least=1)
     precision: Literal["auto", "32", "bf16"] = setting("auto", "auto: 32 (TF32 on a GPU)")
-    cuda_graphs: bool = setting(True, "run training steps as CUDA graphs on a GPU")
+    cuda_graphs: bool = setting(
+        True, "on a GPU, run training steps of models with entity vectors as CUDA graphs"
+    )
 
     def __post_init__(self) -> None:
         _check_bounds(self)

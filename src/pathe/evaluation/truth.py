@@ -162,7 +162,8 @@ class Truth:
 
     With `unlabelled`, examples that aren't labelled true may be true, too. Then probabilities are
     divided by the share of true ones that are labelled (Elkan and Noto, 2008), which is estimated
-    from the labelled ones that look most true.
+    from the labelled ones that look most true. With `doubt_B`, the labels of negatives are
+    re-estimated by expectation maximisation.
     """
 
     def __init__(

@@ -256,6 +256,9 @@ def summarise(experiment: Experiment, found: list[Result]) -> Result:
         "all_metrics": spread([r["all"] for r in found]) if "all" in first else {},
         "inference": {p: spread([r["inference"][p] for r in found]) for p in protocols},
         "relation_metrics": spread([r["relation"] for r in found]) if "relation" in first else {},
+        "inference_relation": spread([r["inference"]["full"]["relation"] for r in found])
+        if "relation" in protocols.get("full", {})
+        else {},
         "validation": validation_of(first["config"]),
         "valid_score": statistics.fmean(scores),
         "train_seconds": statistics.fmean(r["train_seconds"] for r in found),
@@ -316,7 +319,7 @@ def headline(summary: Result) -> str:
 def judged(summary: Result) -> dict[str, dict[str, float]]:
     """Returns the metrics that an experiment is about: on unseen entities if it is inductive.
 
-    Fine-tuned models are judged on all test triples, as the model is without fine-tuning.
+    Fine-tuned models are judged on all test triples, like the model without fine-tuning.
     """
     match summary["table"]:
         case "inductive":

@@ -97,6 +97,8 @@ def evaluate_graph(artifact: Artifact, kg: KnowledgeGraph, device: torch.device)
         torch.cuda.reset_peak_memory_stats()
     begin = time.perf_counter()
     test = rank_sides(scorer, prepared.triples("test"))
+    if device.type == "cuda":
+        torch.cuda.synchronize()
     seconds = time.perf_counter() - begin
     found: Found = {
         "fingerprint": kg.fingerprint(),
@@ -179,7 +181,7 @@ def page(found: Found) -> Iterator[str]:
         "protocol of ULTRA and TRIX: valid and test triples together, ties broken pessimistically. "
         "Validation triples of the 12 GraIL inference graphs were used for validation and "
         "calibration, but not for training. Seconds are for ranking the test triples on "
-        f"{devices} ([file](../results/zero-shot.json)).\n"
+        f"one {devices} ([file](../results/zero-shot.json)).\n"
     )
     yield "|  | PathE | PathE, ULTRA's protocol | ULTRA | TRIX | seconds |"
     yield "|---|---|---|---|---|---|"

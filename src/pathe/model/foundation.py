@@ -47,10 +47,14 @@ class FoundationModel(nn.Module):
 
     def links(
         self, edges: Edges, graph: GraphView, sources_B: Tensor, kinds_B: Tensor,
-        reached: Reach | None = None,
+        reached: Reach | None = None, distinct: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:  # fmt: skip
-        """Returns (B, E) scores of all entities as answers to (source, kind) queries."""
-        kinds_Q, rows_B = kinds_B.unique(return_inverse=True)
+        """Returns (B, E) scores of all entities as answers to (source, kind) queries.
+
+        `distinct` has the distinct kinds and each query's row among them, if these are known;
+        finding them synchronises with a GPU.
+        """
+        kinds_Q, rows_B = distinct or kinds_B.unique(return_inverse=True)
         given = QueryVectors(kinds_Q, self.encoder(graph.meetings, kinds_Q), rows_B)
         return self.link_scores(edges, graph, given, sources_B, reached)
 

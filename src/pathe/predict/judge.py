@@ -139,12 +139,12 @@ class Judge:
                 background(smaller.graph, self.overrides),
                 smaller.known("train"),
             )
-        unknown = 0.0  # share of the facts that nothing here knows
+        unknown = 0.0  # expected missing facts per known fact
         if self.negatives_N3 is None:
             true_B3 = true_B3[:POSITIVES]
             known_too = prepared.known("train", "valid")
             false_B3 = negatives(prepared, known_too, true_B3, seed)
-            unknown = len(valid_N3) / (len(valid_N3) + len(prepared.train_M3))
+            unknown = len(valid_N3) / len(prepared.train_M3)
         else:
             false_B3 = self.negatives_N3
         both_B3 = torch.cat([true_B3, false_B3])
@@ -230,10 +230,11 @@ def negatives(prepared: PreparedGraph, known: KnownTriples, true_B3: Tensor, see
 def doubts(
     prepared: PreparedGraph, triples_B3: Tensor, ranks: dict[Side, SideRanks], unknown: float
 ) -> Tensor:
-    """Returns the chance that triples drawn at random are facts that nobody has told us.
+    """Returns the prior probability that each sampled negative is true.
 
-    If a query has k known answers, k * unknown more are expected among the other candidates, the
-    entities that the relation has on that side. Returns the mean of both sides.
+    If a query has k known answers, k * unknown more are expected among the other entities that the
+    relation has on that side. Returns the mean of both sides. For negatives with an entity that the
+    relation doesn't have, this is rather too much.
     """
     found_B = torch.zeros(len(triples_B3), device=triples_B3.device)
     for side in SIDES:

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from pathe.core.config import Config, setting
 from pathe.core.errors import TrainingError
-from pathe.model.bridge import QueryVectors
 from pathe.model.builder import build_foundation
 from pathe.model.foundation import FoundationModel
 from pathe.training.callbacks import tf32
@@ -198,10 +197,9 @@ def step_loss(model: FoundationModel, graph: MixGraph, step: MixStep) -> Tensor:
     """Returns the loss of a step; it can be differentiated."""
     edges, seen = graph.edges, step.graph
     if step.part == "entity":
-        answers_N = step.targets_N
-        vectors_QKD = model.encoder(seen.meetings, step.kinds_Q)
-        given = QueryVectors(step.kinds_Q, vectors_QKD, step.rows_N)
-        scores_NC = model.link_scores(edges, seen, given, step.sources_N, step.reached)
+        answers_N, distinct = step.targets_N, (step.kinds_Q, step.rows_N)
+        asked = step.sources_N, step.kinds_N
+        scores_NC = model.links(edges, seen, *asked, step.reached, distinct)
     else:
         answers_N, ends = step.kinds_N, (step.sources_N, step.targets_N)
         scores_NC = model.relations(edges, seen, *ends, true_B=answers_N, reached=step.reached)
@@ -210,7 +208,7 @@ def step_loss(model: FoundationModel, graph: MixGraph, step: MixStep) -> Tensor:
 
 
 def with_rows(model: FoundationModel, graph: MixGraph, step: MixStep) -> MixStep:
-    """Adds the rows that bridges reach, which are found during the step otherwise."""
+    """Adds the rows that bridges reach; otherwise the step finds them, which synchronises."""
     ends = step.sources_N, None if step.part == "entity" else step.targets_N
     return replace(step, reached=model.bridge.reach(graph.edges, step.graph.keep_M, *ends))
 
