@@ -11,6 +11,7 @@ import pytest
 from support.commands import pathe, refused
 
 from pathe.cli import output, pretrain
+from pathe.model.artifact import SHIPPED, model_digest
 from pathe.training.pretraining import Pretrainer
 
 TINY = ["--set", "dim=4", "--set", "n_hops=2", "--set", "n_layers=1", "--set", "valid_triples=4",
@@ -70,6 +71,16 @@ def test_a_run_stops_at_ctrl_c_and_the_same_command_goes_on(place, monkeypatch):
     # settings that aren't given again are the run's own
     done = pathe("pretrain", "ring", "web", "--resume", "--out", "b", cwd=place)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_run_may_start_from_the_model_that_comes_with_pathe(place):
+    few = ("--steps", "1", "--set", "n_subgraphs=1", "--set", "valid_triples=2", "--device", "cpu")
+    done = pathe(
+        "pretrain", "ring", "--from", "pretrained", *few, "--out", "own", "--json", cwd=place
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["start"] == model_digest(SHIPPED)
+    refused("pretrain", "ring", "--from", "nothing", *few, "--out", "other", cwd=place)
 
 
 def test_a_run_with_a_time_limit_says_how_to_go_on(place):

@@ -101,7 +101,7 @@ def test_a_fit_is_repeatable():
 
 def fitted_alone(examples, n_relations):
     """The logits of one member, fitted by autograd and the Adam of torch."""
-    x, relations, true = examples
+    x, relations, true, _ = examples
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         inner, outer, linear = nn.Linear(x.shape[1], 16), nn.Linear(16, 1), nn.Linear(x.shape[1], 1)
@@ -127,9 +127,10 @@ def fitted_alone(examples, n_relations):
 
 @pytest.mark.parametrize("n", [31, 300])
 def test_members_are_those_that_autograd_fits_on_all_folds_but_one(n):
-    (x, relations, true), _ = planted(n)
+    (x, relations, true, _), _ = planted(n)
     fold = torch.arange(n) % 3
-    members = _fit(Examples(x, relations, true), fold, 4)  # one relation has no examples
+    examples = Examples(x, relations, true)
+    members = _fit(examples, true.float(), fold, 4)  # one relation has no examples
     found = members(x, relations)
     for member in range(3):
         rows = fold != member
@@ -170,7 +171,7 @@ def test_one_relation_and_one_entity_are_enough_for_features():
 
 def test_true_examples_without_a_label_are_allowed_for():
     """Half of what is true is labelled so: probabilities are still those of being true."""
-    (x, relations, true), chances = planted(4000, noise=4.0)
+    (x, relations, true, _), chances = planted(4000, noise=4.0)
     labelled = true & (torch.arange(4000) % 2 == 0)
     plain, corrected = (
         Truth(Examples(x, relations, labelled), 3, unlabelled=u)(x, relations)
@@ -179,3 +180,19 @@ def test_true_examples_without_a_label_are_allowed_for():
     assert (plain - chances).abs().mean() > 0.15
     assert (corrected - chances).abs().mean() < 0.1
     assert corrected.max() <= 1
+
+
+def test_examples_that_were_drawn_as_false_but_are_true_are_allowed_for():
+    """A quarter of the false examples are true ones in fact; that is known, not which ones."""
+    (x, relations, true, _), _ = planted(6000, noise=4.0)
+    doubt = torch.full((6000,), 0.25)
+    n_swapped = int((~true).sum()) // 3  # one true one for three false ones
+    labels = true.clone()
+    labels[true.nonzero()[:n_swapped, 0]] = False
+    fresh, _ = planted(4000, seed=1, noise=4.0)
+    plain, revised = (
+        Truth(Examples(x, relations, labels, d), 3)(fresh.features_BF, fresh.relations_B)
+        for d in (None, doubt)
+    )
+    assert calibration_error(plain, fresh.true_B) > 0.08
+    assert calibration_error(revised, fresh.true_B) < 0.05

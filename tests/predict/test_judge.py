@@ -10,8 +10,9 @@ from support.models import any_graph_predictor, predictor
 
 from pathe import Predictor
 from pathe.core.errors import DataError
+from pathe.evaluation.truth import side_ranks
 from pathe.graph.growth import holds
-from pathe.predict.judge import hidden, negatives, without_own
+from pathe.predict.judge import doubts, hidden, negatives, without_own
 
 MAKERS = [predictor, any_graph_predictor]
 
@@ -42,6 +43,20 @@ def test_false_triples_fit_the_relation_and_are_not_known(make):
     for row in false.tolist():  # one end differs from some true triple
         ends = [(row[0] == t[0]) + (row[2] == t[2]) for t in true.tolist() if t[1] == row[1]]
         assert 1 in ends
+
+
+def test_the_chance_that_a_drawn_triple_is_true_by_hand():
+    """Relation 0 has heads 0 to 3 and tails 4 to 7; head 0 has three tails, tail 4 two heads."""
+    facts = [(0, 0, 4), (0, 0, 5), (0, 0, 6), (1, 0, 4), (2, 0, 7), (3, 0, 7), (4, 1, 0)]
+    p = any_graph_predictor(knowledge_graph(facts))
+    drawn, known = torch.tensor([[0, 0, 7], [2, 0, 4], [0, 1, 4]]), p.prepared.known()
+    ranks = {s: side_ranks(p.scorer, known, drawn, s, 1.0) for s in ("tail", "head")}
+    found = doubts(p.prepared, drawn, ranks, 0.1)
+    # (0, 0, ?): 3 of 4 known, so 0.3 among 1 other; (?, 0, 7): 2 of 4 known, 0.2 among 2 others
+    assert found[0].item() == pytest.approx((0.3 / 1 + 0.2 / 2) / 2)
+    assert found[1].item() == pytest.approx((0.1 / 3 + 0.2 / 2) / 2)
+    assert found[2].item() == 0  # nothing is known of these queries
+    assert doubts(p.prepared, drawn, ranks, 0.9).max() <= 0.5
 
 
 @pytest.mark.parametrize("make", MAKERS)

@@ -319,13 +319,58 @@ def test_the_readme_shows_zero_shot_figures_as_the_page_does():
     assert found["model"] == model_digest(SHIPPED)
 
 
+def short(value: float) -> str:
+    return f"{value:.3f}".lstrip("0")
+
+
+def mean_mrr(graphs: dict, names) -> float:
+    return sum(graphs[name]["mrr"] for name in names) / len(names)
+
+
+def test_what_is_said_of_pre_training_is_what_was_measured():
+    text = (ROOT / "docs" / "experiments.md").read_text()
+    text = text.split("## Pre-training")[1].split("\n## ")[0]
+    found = json.loads((ROOT / "benchmarks" / "pretraining.json").read_text())["variants"]
+    rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")][1:]
+    large = ("fb15k-237", "wn18rr", "codex-m")
+    keys = ("mrr", "hits_at_10", "relation_hits_at_1")
+    expected = [
+        [*(short(one["mean_of_pairs"][key]) for key in keys),
+         short(mean_mrr(one["metrics"]["graphs"], large))]
+        for one in found.values()
+    ]  # fmt: skip
+    assert [[cell.rstrip(" |") for cell in row[1:]] for row in rows] == expected
+    labels = {
+        "base": "none", "base, seed 1": "another seed", "messages in float32": "float32",
+        "entities update relation vectors": "entities update", "few whole graphs": "a tenth",
+        "larger subgraphs": "20,000", "relations as they are": "as they are",
+        "learning rate .004": ".004",
+    }  # fmt: skip
+    for name, row in zip(found, rows, strict=True):
+        assert labels[name] in row[0]
+    run = json.loads((ROOT / "results" / "pretraining" / "shipped.json").read_text())
+    first, last = (run["history"][i]["graphs"] for i in (0, -1))
+    pairs = [name for name in first if name not in large]
+    assert len(pairs) == 12
+    prose = " ".join(text.split())
+    for names, words in ((pairs, "is {} after 4,000 steps and {}"), (large, "from {} to {}")):
+        assert words.format(*(short(mean_mrr(g, names)) for g in (first, last))) in prose
+    assert f"for {run['seconds'] / 60:.0f} minutes on an H200" in (ROOT / "README.md").read_text()
+
+
+def test_the_card_of_the_shipped_model_is_that_of_its_run():
+    run = json.loads((ROOT / "results" / "pretraining" / "shipped.json").read_text())
+    card = (SHIPPED / "README.md").read_text()
+    assert f"| mrr | {run['metrics']['mrr']:.4g} |" in card
+    assert f"| steps | {run['step']} of {run['settings']['steps']} |" in card
+    for name, digest in run["graphs"].items():
+        assert name in card
+        assert digest in card
+
+
 def test_what_is_said_of_missing_facts_and_verdicts_is_what_was_measured():
     text = (ROOT / "docs" / "decisions" / "0013-true-or-false.md").read_text()
     found = json.loads((ROOT / "benchmarks" / "answers.json").read_text())
-
-    def short(value):
-        return f"{value:.3f}".lstrip("0")
-
     for name, runs in found["missing"].items():
         before, after = runs["before"], runs["after"]
         keys = ("precision@100", "precision@1000", "recall at precision .5")

@@ -35,10 +35,8 @@ from pathe.training.pretraining import (
     LAST_RATE,
     Pretrainer,
     Pretraining,
-    Stepper,
     one_ahead,
     repeatable,
-    steps_ahead,
 )
 from pathe.training.pretraining_run import Place, Reports, name_graphs, pretrain
 from pathe.training.run import read_metrics, read_result
@@ -153,9 +151,10 @@ def test_inputs_of_steps_depend_on_seed_and_step_alone(graphs, device):
     mixes = [
         Mix({kg.name: PreparedGraph(kg).graph for kg in graphs}, SMALL, device) for _ in range(2)
     ]
-    stepper = Stepper(Pretrainer(mixes[0], SMALL).model)
-    straight = list(steps_ahead(mixes[0], stepper, 0, 9))
-    with closing(steps_ahead(mixes[1], stepper, 5, 9)) as later:
+    trainers = [Pretrainer(mix, SMALL) for mix in mixes]
+    straight = list(trainers[0].steps_ahead(9))
+    trainers[1].step = 5
+    with closing(trainers[1].steps_ahead(9)) as later:
         graph, step = next(later)
     assert (graph.name, step.part) == (straight[5][0].name, straight[5][1].part)
     assert torch.equal(step.sources_N, straight[5][1].sources_N)

@@ -41,7 +41,8 @@ class PretrainOptions:
     steps: int | None = option(None, "Total number of training steps. Default: 20,000.", min=1)
     start: Path | None = option(
         None,
-        "Start from this pre-trained model instead of random weights.",
+        "Start from this pre-trained model instead of random weights. [cyan]pretrained[/] is the "
+        "one that comes with PathE.",
         "--from",
         metavar="MODEL",
     )
@@ -60,6 +61,14 @@ class PretrainOptions:
         "auto", "[cyan]auto[/] (a GPU if there is one), [cyan]cpu[/] or [cyan]gpu[/]."
     )
 
+    @property
+    def model(self) -> Path | None:
+        """The folder of the model to start from."""
+        from pathe.model.artifact import SHIPPED
+
+        shipped = self.start == Path("pretrained") and not Path("pretrained").exists()
+        return SHIPPED if shipped else self.start
+
     def settings(self) -> Pretraining:
         """Returns the settings, checked; those of the run if one is resumed."""
         changed = read_settings(self.set_) | ({"steps": self.steps} if self.steps else {})
@@ -72,7 +81,7 @@ class PretrainOptions:
 
         if not self.resume:
             check_free(self.out_)
-        base = started_settings(self.start) if self.start else Pretraining()
+        base = started_settings(self.model) if self.model else Pretraining()
         if self.resume:
             base = resumed_settings(self.out_)
         return change(base, changed, "--set")
@@ -95,7 +104,7 @@ def pretrain(graphs: Graphs, files: Files, options: PretrainOptions, as_json: Js
         from pathe.training import pretraining_run as runs
 
         settings, device = options.settings(), pick_device(options.device)
-    place = runs.Place(options.out_, options.resume, options.start, options.minutes, device)
+    place = runs.Place(options.out_, options.resume, options.model, options.minutes, device)
     trained = [files.read(data, every_relation=True) for data in graphs]
     valid = [files.read(data, every_relation=True) for data in options.valid or ()]
     tell(f"run folder: {options.out_}")

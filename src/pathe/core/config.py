@@ -69,9 +69,6 @@ class Config:
         "table", "learned per relation, computed from the graph (for any graph), or both"
     )
     relation_layers: int = setting(4, "layers of the encoder of a graph's relations", least=1)
-    entity_updates: int = setting(
-        0, "layers of that encoder after which entities update the relation vectors", least=0
-    )
     bridge: Literal["none", "paths"] = setting(
         "none", "also score all paths between the two entities of a triple"
     )
@@ -121,7 +118,9 @@ class Config:
     accelerator: Literal["auto", "cpu", "gpu"] = setting("auto", "auto: a GPU if there is one")
     devices: int = setting(1, "number of devices; two or more train data-parallel", least=1)
     precision: Literal["auto", "32", "bf16"] = setting("auto", "auto: 32 (TF32 on a GPU)")
-    cuda_graphs: bool = setting(True, "run training steps as CUDA graphs on a GPU")
+    cuda_graphs: bool = setting(
+        True, "on a GPU, run training steps of models with entity vectors as CUDA graphs"
+    )
 
     def __post_init__(self) -> None:
         _check_bounds(self)
@@ -146,7 +145,10 @@ RENAMED = {
     "record": "cuda_graphs", "refine": "neighbour_contexts", "contexts": "context_counts",
     "clip": "gradient_clip", "accumulate": "accumulate_batches",
 }  # fmt: skip
-REMOVED = {"bridge_edges": 1.0}  # removed settings, and the value that had no effect
+REMOVED = {
+    "bridge_edges": 1.0,
+    "entity_updates": 0,
+}  # removed settings, and the value that had no effect
 _TYPES = typing.get_type_hints(Config)
 _KIND = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
 BOUNDS = {

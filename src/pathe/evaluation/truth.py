@@ -31,6 +31,7 @@ FLOOR, MARGIN = -20.0, 15.0  # bounds of log probabilities and of differences of
 HIDDEN, STEPS, RATE, PENALTY = 16, 300, 0.02, 1e-3  # of the network; chosen on CoDEx-S's valid
 BETAS = 0.9, 0.999  # of Adam
 FOLDS = 3
+ROUNDS = 6  # of fits, where false examples may be true after all
 FEWEST = 30  # examples of a relation from which on it has a threshold of its own
 
 
@@ -150,6 +151,7 @@ class Examples(NamedTuple):
     features_BF: Tensor
     relations_B: Tensor
     true_B: Tensor  # bool
+    doubt_B: Tensor | None = None  # the prior probability that an example is true after all
 
 
 class Truth:
@@ -160,26 +162,30 @@ class Truth:
 
     With `unlabelled`, examples that aren't labelled true may be true, too. Then probabilities are
     divided by the share of true ones that are labelled (Elkan and Noto, 2008), which is estimated
-    from the labelled ones that look most true.
+    from the labelled ones that look most true. With `doubt_B`, the labels of negatives are
+    re-estimated by expectation maximisation.
     """
 
     def __init__(
         self, examples: Examples, n_relations: int, seed: int = 0, *, unlabelled: bool = False
     ) -> None:
-        x_BF, relations_B, true_B = examples
+        x_BF, relations_B, true_B, doubt_B = examples
         if not len(x_BF):
             raise ValueError("no examples to fit on")
         self.mean_F = x_BF.mean(0)
         self.scale_F = x_BF.std(0, correction=0).clamp(min=1e-3)
         fold_B = keyed(seed, torch.arange(len(x_BF), device=x_BF.device)).argsort().argsort()
         fold_B = fold_B % FOLDS
-        scaled = Examples(self._scaled(x_BF), relations_B, true_B)
-        self.members = _fit(scaled, fold_B, n_relations)
-        logits_B = self.members(*scaled[:2]).gather(1, fold_B[:, None])[:, 0]
-        self.scale = _temperature(logits_B, true_B)
-        chances_B = (self.scale * logits_B).sigmoid()
+        scaled, target_B = Examples(self._scaled(x_BF), relations_B, true_B), true_B.float()
+        for _ in range(1 if doubt_B is None else ROUNDS):
+            self.members = _fit(scaled, target_B, fold_B, n_relations)
+            logits_B = self.members(*scaled[:2]).gather(1, fold_B[:, None])[:, 0]
+            self.scale = _temperature(logits_B, target_B)
+            chances_B = (self.scale * logits_B).sigmoid()
+            if doubt_B is not None:
+                target_B = _revised(chances_B, target_B, true_B, doubt_B)
         self.labelled = _labelled(chances_B[true_B]) if unlabelled else 1.0
-        self.thresholds_R = _thresholds(chances_B, relations_B, true_B, n_relations)
+        self.thresholds_R = _thresholds(chances_B, relations_B, target_B, n_relations)
 
     @torch.no_grad()
     def __call__(self, features_BF: Tensor, relations_B: Tensor) -> Tensor:
@@ -271,25 +277,33 @@ def _with_constant(x_BF: Tensor) -> Tensor:
     return F.pad(x_BF, (0, 1), value=1.0)
 
 
+def _revised(chances_B: Tensor, target_B: Tensor, true_B: Tensor, doubt_B: Tensor) -> Tensor:
+    """Returns the probability that each example is true: 1, or the prior and what the fit says."""
+    share = float(target_B.mean().clamp(1e-3, 1 - 1e-3))
+    ratio_B = (chances_B / (1 - chances_B).clamp(min=1e-6)) * (1 - share) / share
+    odds_B = ratio_B * doubt_B / (1 - doubt_B)
+    return torch.where(true_B, 1.0, odds_B / (1 + odds_B))
+
+
 @torch.no_grad()
-def _fit(examples: Examples, fold_B: Tensor, n_relations: int) -> _Members:
+def _fit(examples: Examples, target_B: Tensor, fold_B: Tensor, n_relations: int) -> _Members:
     """Fits all members at once, each on all folds but its own.
 
     The penalty is per example, so that few examples stay near the prior. Gradients and Adam are
     written out: with those of torch, most of the time would go into calls. It runs on the CPU,
     where sums come out the same every time.
     """
-    x_BF, relations_B, true_B = (part.cpu() for part in examples)
+    x_BF, relations_B = (part.cpu() for part in examples[:2])
     members = _Members(x_BF.shape[1], n_relations)
     seen_BM = fold_B.cpu()[:, None] != torch.arange(FOLDS)
     sizes_M = seen_BM.sum(0).clamp(min=1)
-    share_BM, x_BG, true_B1 = seen_BM / sizes_M, _with_constant(x_BF), true_B[:, None].float()
+    share_BM, x_BG, target_B1 = seen_BM / sizes_M, _with_constant(x_BF), target_B[:, None].cpu()
     penalty_P = members.each(PENALTY * (1000 / sizes_M).clamp(min=1))
     slope_P, mean_P, square_P = (torch.zeros_like(members.values_P) for _ in range(3))
     slopes = members.parts(slope_P)
     for step in range(STEPS):
         hidden_BMH, logits_BM = members.logits(x_BG, relations_B)
-        error_BM = logits_BM.sigmoid_().sub_(true_B1).mul_(share_BM)
+        error_BM = logits_BM.sigmoid_().sub_(target_B1).mul_(share_BM)
         members.gradients(x_BG, relations_B, hidden_BMH, error_BM, slopes)
         slope_P.addcmul_(penalty_P, members.values_P, value=2)
         mean_P.lerp_(slope_P, 1 - BETAS[0])
@@ -301,10 +315,10 @@ def _fit(examples: Examples, fold_B: Tensor, n_relations: int) -> _Members:
     return members
 
 
-def _temperature(logits_B: Tensor, true_B: Tensor) -> float:
+def _temperature(logits_B: Tensor, target_B: Tensor) -> float:
     """Returns the factor on logits with the smallest loss, of a grid from 0.3 to 2."""
     factors = torch.logspace(-0.5, 0.3, 33, device=logits_B.device)
-    losses = [F.binary_cross_entropy_with_logits(f * logits_B, true_B.float()) for f in factors]
+    losses = [F.binary_cross_entropy_with_logits(f * logits_B, target_B) for f in factors]
     return float(factors[int(torch.stack(losses).argmin())])
 
 
@@ -315,7 +329,7 @@ def _labelled(chances_T: Tensor) -> float:
     )
 
 
-def _thresholds(chances_B: Tensor, relations_B: Tensor, true_B: Tensor, n: int) -> Tensor:
+def _thresholds(chances_B: Tensor, relations_B: Tensor, target_B: Tensor, n: int) -> Tensor:
     """Returns the threshold per relation with the most right verdicts; 0.5 where data are few.
 
     Of equally good ones, that nearest to 0.5 is chosen.
@@ -325,7 +339,8 @@ def _thresholds(chances_B: Tensor, relations_B: Tensor, true_B: Tensor, n: int) 
     sizes = torch.bincount(relations_B, minlength=n)
     for relation in (sizes >= FEWEST).nonzero().flatten().tolist():
         rows = relations_B == relation
-        right_T = ((chances_B[rows, None] >= grid_T) == true_B[rows, None]).sum(0).double()
+        target_N1 = target_B[rows, None].double()
+        right_T = torch.where(chances_B[rows, None] >= grid_T, target_N1, 1 - target_N1).sum(0)
         thresholds_R[relation] = grid_T[(right_T - (grid_T - 0.5).abs() * 2).argmax()]
     return thresholds_R
 

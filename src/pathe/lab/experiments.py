@@ -20,7 +20,7 @@ from pathe.evaluation.metrics import HEADLINE, METRICS
 if TYPE_CHECKING:
     from pathe.graph.prepared import PreparedGraph
 
-Table = Literal["link", "relation", "inductive", "ablation", "paths", "recipes"]
+Table = Literal["link", "relation", "inductive", "ablation", "paths", "recipes", "tuned"]
 KEYS = tuple(metric.key for metric in METRICS)
 OF_VARIANT = ("seeds", "commits", "metrics", "inference", "parameters", "validation",
               "valid_score", "train_seconds", "device", "runs")  # fmt: skip
@@ -176,8 +176,8 @@ def reproduce(
             config = configure(experiment.config(seed), settings, "--set")
             folder = runs / experiment.name / f"seed-{seed}"
             result = _train_or_read(prepared, config, folder, say)
-            is_link = experiment.table == "link"
-            found.append(_with_all_triples(result, prepared, folder) if is_link else result)
+            ranked = experiment.table in ("link", "tuned")
+            found.append(_with_all_triples(result, prepared, folder) if ranked else result)
         return summarise(experiment, found)
 
     whole = summary(experiment)
@@ -256,6 +256,9 @@ def summarise(experiment: Experiment, found: list[Result]) -> Result:
         "all_metrics": spread([r["all"] for r in found]) if "all" in first else {},
         "inference": {p: spread([r["inference"][p] for r in found]) for p in protocols},
         "relation_metrics": spread([r["relation"] for r in found]) if "relation" in first else {},
+        "inference_relation": spread([r["inference"]["full"]["relation"] for r in found])
+        if "relation" in protocols.get("full", {})
+        else {},
         "validation": validation_of(first["config"]),
         "valid_score": statistics.fmean(scores),
         "train_seconds": statistics.fmean(r["train_seconds"] for r in found),
@@ -314,9 +317,18 @@ def headline(summary: Result) -> str:
 
 
 def judged(summary: Result) -> dict[str, dict[str, float]]:
-    """Returns the metrics that an experiment is about: on unseen entities if it is inductive."""
-    inductive = summary["table"] == "inductive"
-    return dict(summary["inference"]["sampled:50"] if inductive else summary["metrics"])
+    """Returns the metrics that an experiment is about: on unseen entities if it is inductive.
+
+    Fine-tuned models are judged on all test triples, like the model without fine-tuning.
+    """
+    match summary["table"]:
+        case "inductive":
+            return dict(summary["inference"]["sampled:50"])
+        case "tuned":
+            whole = summary["inference"].get("full") or summary["all_metrics"]
+            return dict(whole or summary["metrics"])
+        case _:
+            return dict(summary["metrics"])
 
 
 def ship(experiment: Experiment, summary: Result, runs: Path, models: Path) -> Path:

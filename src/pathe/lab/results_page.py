@@ -14,7 +14,7 @@ from pathe.core.config import current_names
 from pathe.core.errors import DataError
 from pathe.core.files import replacing
 from pathe.evaluation.metrics import HEADLINE, TITLES
-from pathe.lab import zero_shot
+from pathe.lab import fine_tuned, zero_shot
 from pathe.lab.experiments import Result, judged, validation_of, validation_score
 
 BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
@@ -116,6 +116,7 @@ def tables(
     """Returns all tables as Markdown."""
     parts = [
         *(zero_shot.page(without_training) if without_training else ()),
+        *fine_tuned.page(summaries, without_training),
         *_comparison("link", "Link prediction", summaries),
         *_comparison("relation", "Relation prediction", summaries),
         *_inductive(summaries),

@@ -97,6 +97,8 @@ def evaluate_graph(artifact: Artifact, kg: KnowledgeGraph, device: torch.device)
         torch.cuda.reset_peak_memory_stats()
     begin = time.perf_counter()
     test = rank_sides(scorer, prepared.triples("test"))
+    if device.type == "cuda":
+        torch.cuda.synchronize()
     seconds = time.perf_counter() - begin
     found: Found = {
         "fingerprint": kg.fingerprint(),
@@ -179,7 +181,7 @@ def page(found: Found) -> Iterator[str]:
         "protocol of ULTRA and TRIX: valid and test triples together, ties broken pessimistically. "
         "Validation triples of the 12 GraIL inference graphs were used for validation and "
         "calibration, but not for training. Seconds are for ranking the test triples on "
-        f"{devices} ([file](../results/zero-shot.json)).\n"
+        f"one {devices} ([file](../results/zero-shot.json)).\n"
     )
     yield "|  | PathE | PathE, ULTRA's protocol | ULTRA | TRIX | seconds |"
     yield "|---|---|---|---|---|---|"
@@ -187,11 +189,11 @@ def page(found: Found) -> Iterator[str]:
         entry = about["graphs"].get(name, {})
         seen = " (used in pre-training)" if entry.get("pretrained") else ""
         cells = [
-            _pair(graph["links"]),
-            _pair(graph["valid_and_test_pessimistic"]),
-            _published(entry.get("ultra")),
-            _published(entry.get("trix")),
-            f"{graph['seconds']:.1f}",
+            pair(graph["links"]),
+            pair(graph["valid_and_test_pessimistic"]),
+            published(entry.get("ultra")),
+            published(entry.get("trix")),
+            f"{graph['seconds']:.2g}",
         ]
         yield f"| {entry.get('title', name)}{seen} | {' | '.join(cells)} |"
     averaged = [name for name, entry in about["graphs"].items() if entry.get("mean")]
@@ -201,7 +203,7 @@ def page(found: Found) -> Iterator[str]:
     yield from _more(graphs, {n: e.get("title", n) for n, e in about["graphs"].items()})
     if whole and all("relation_prediction" in graphs[name] for name in averaged):
         hits = [graphs[name]["relation_prediction"]["hits_at_1"] for name in averaged]
-        yield f"\nRelation prediction, {about['mean_of']}: mean Hits@1 {_short(_mean(hits))}."
+        yield f"\nRelation prediction, {about['mean_of']}: mean Hits@1 {short(_mean(hits))}."
     yield ""
 
 
@@ -219,12 +221,12 @@ def _more(graphs: Found, titles: Mapping[str, str]) -> Iterator[str]:
         relations, far = graph.get("relation_prediction"), graph["unreached"]
         by_relation = graph.get("relation_calibration") or {}
         cells = [
-            "-" if relations is None else _published([relations["mrr"], relations["hits_at_1"]]),
-            _short(graph["calibration"].get("ece")),
-            _short(by_relation.get("ece")),
+            "-" if relations is None else published([relations["mrr"], relations["hits_at_1"]]),
+            short(graph["calibration"].get("ece")),
+            short(by_relation.get("ece")),
             f"{far['count']:,}",
-            _short(far.get("mrr")),
-            _short(far.get("without_contexts", {}).get("mrr")),
+            short(far.get("mrr")),
+            short(far.get("without_contexts", {}).get("mrr")),
         ]
         yield f"| {titles.get(name, name)} | {' | '.join(cells)} |"
 
@@ -233,25 +235,28 @@ def _mean_row(about: Found, graphs: Found, names: list[str]) -> str:
     cells = []
     for key in ("links", "valid_and_test_pessimistic"):
         each = [graphs[name][key] for name in names]
-        cells.append(_pair({k: _mean([one[k] for one in each]) for k in ("mrr", "hits_at_10")}))
+        cells.append(pair({k: _mean([one[k] for one in each]) for k in ("mrr", "hits_at_10")}))
     for key in ("ultra", "trix"):
-        pairs = [about["graphs"][name][key] for name in names]
-        cells.append(_published([_mean([pair[i] for pair in pairs]) for i in (0, 1)]))
+        both = [about["graphs"][name][key] for name in names]
+        cells.append(published([_mean([one[i] for one in both]) for i in (0, 1)]))
     seconds = sum(graphs[name]["seconds"] for name in names)
-    return f"| **{about['mean_of']}, mean** | {' | '.join(cells)} | {seconds:.1f} |"
+    return f"| **{about['mean_of']}, mean** | {' | '.join(cells)} | {seconds:.2g} |"
 
 
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-def _short(value: float | None) -> str:
+def short(value: float | None) -> str:
+    """Returns a figure with three digits, or a dash."""
     return "-" if value is None else f"{value:.3f}".removeprefix("0")
 
 
-def _pair(metrics: Mapping[str, float]) -> str:
-    return _published([metrics["mrr"], metrics["hits_at_10"]])
+def pair(metrics: Mapping[str, float]) -> str:
+    """Returns MRR / Hits@10."""
+    return published([metrics["mrr"], metrics["hits_at_10"]])
 
 
-def _published(pair: list[float] | None) -> str:
-    return "-" if pair is None else " / ".join(map(_short, pair))
+def published(figures: list[float] | None) -> str:
+    """Returns figures with slashes between them, or a dash."""
+    return "-" if figures is None else " / ".join(map(short, figures))

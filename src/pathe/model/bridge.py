@@ -92,6 +92,7 @@ class Bridge(ABC, nn.Module):
     """
 
     dim: int
+    half_messages = False  # whether training on a GPU rounds messages to bfloat16
     pair_hops: int  # longest path between two entities whose relation is asked
     rounds: nn.ModuleList  # a Hop each
     link_head: Evidence | None
@@ -104,10 +105,13 @@ class Bridge(ABC, nn.Module):
     def reach(
         self, edges: Edges, keep_M: Tensor, sources_B: Tensor, targets_B: Tensor | None = None
     ) -> Reach:
-        """Finds the entities that queries reach; with targets, only those on paths to them."""
+        """Finds the entities that queries reach.
+
+        With targets, only those on paths of up to `pair_hops` edges to them.
+        """
         if targets_B is None:
             return reach(edges, sources_B, len(self.rounds), keep_M)
-        return between(edges, sources_B, targets_B, len(self.rounds), keep_M)
+        return between(edges, sources_B, targets_B, self.pair_hops, keep_M)
 
     def states(
         self,
@@ -126,11 +130,11 @@ class Bridge(ABC, nn.Module):
         """
         if reached is None:
             reached = self.reach(edges, keep_M, sources_B, targets_B)
-        x_AD = given.asked_BD
+        x_AD, half = given.asked_BD, self.half_messages and self.training
         for hop, weights_BRD, size in zip(
             self.rounds, given.weights, reached.sizes[1:], strict=False
         ):
-            arrived_AD = propagate(x_AD, weights_BRD, edges, keep_M, reached, size)
+            arrived_AD = propagate(x_AD, weights_BRD, edges, keep_M, reached, size, half)
             if traces is not None:
                 traces.append(Trace(x_AD, weights_BRD, arrived_AD))
             x_AD = hop(x_AD, arrived_AD)
@@ -223,6 +227,8 @@ class EncodedRound(Hop):
 class EncodedBridge(Bridge):
     """Bridges with relation vectors of a `RelationEncoder`, for any set of relations."""
 
+    half_messages = True
+
     def __init__(self, dim: int, n_hops: int) -> None:
         super().__init__()
         self.dim, self.pair_hops = dim, min(PAIR_HOPS, n_hops)
@@ -250,7 +256,7 @@ class EncodedBridge(Bridge):
         """
         b, c = kinds_BC.shape
         if reached is None:
-            reached = between(edges, heads_B, tails_B, self.pair_hops, keep_M)
+            reached = self.reach(edges, keep_M, heads_B, tails_B)
         reached, sources_N = reached.repeated(c), heads_B.repeat_interleave(c)
         given = self.condition(kinds_BC.flatten(), relations)
         _, x_AD = self.states(edges, keep_M, sources_N, given, reached=reached)

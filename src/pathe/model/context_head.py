@@ -43,16 +43,6 @@ class EntityContexts(Tensors):
             self.kinds_P, x_KN, self.starts_E, mode="sum", per_sample_weights=self.shares_P
         )
 
-    def gather(self, x_EN: Tensor) -> Tensor:
-        """Returns (K, N): the mean of the rows of x of a kind's entities, weighted by shares."""
-        zeros_K = self.shares_P.new_zeros(self.n_kinds)
-        sums_K1 = zeros_K.index_add(0, self.kinds_P, self.shares_P)[:, None].clamp(min=1e-6)
-        if self.dense_EK is not None:
-            return self.dense_EK.t() @ x_EN / sums_K1
-        found_KN = x_EN.new_zeros(self.n_kinds, x_EN.shape[1])
-        each = x_EN[self.entities_P] * self.shares_P[:, None]
-        return found_KN.index_add(0, self.kinds_P, each) / sums_K1
-
     def rows(self, entities_B: Tensor) -> Tensor:
         """Returns (B, K): the shares of all kinds at some entities."""
         if self.dense_EK is not None:

@@ -39,24 +39,23 @@ class FoundationModel(nn.Module):
     A score is the sum of the bridges' and the contexts' score.
     """
 
-    def __init__(
-        self, dim: int, n_hops: int, n_layers: int, n_kinds: int = 0, entity_updates: int = 0
-    ) -> None:
+    def __init__(self, dim: int, n_hops: int, n_layers: int, n_kinds: int = 0) -> None:
         super().__init__()
-        self.encoder = RelationEncoder(dim, n_layers, n_kinds, entity_updates)
+        self.encoder = RelationEncoder(dim, n_layers, n_kinds)
         self.bridge = EncodedBridge(dim, n_hops)
         self.link_contexts, self.relation_contexts = ContextHead(dim, dim), ContextHead(dim, dim)
 
     def links(
         self, edges: Edges, graph: GraphView, sources_B: Tensor, kinds_B: Tensor,
-        reached: Reach | None = None,
+        reached: Reach | None = None, distinct: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:  # fmt: skip
-        """Returns (B, E) scores of all entities as answers to (source, kind) queries."""
-        if kinds_B.is_cuda:  # finding the distinct kinds would synchronise
-            kinds_Q, rows_B = kinds_B, torch.arange(len(kinds_B), device=kinds_B.device)
-        else:
-            kinds_Q, rows_B = kinds_B.unique(return_inverse=True)
-        given = QueryVectors(kinds_Q, self.encoder(graph.meetings, kinds_Q, graph.contexts), rows_B)
+        """Returns (B, E) scores of all entities as answers to (source, kind) queries.
+
+        `distinct` has the distinct kinds and each query's row among them, if these are known;
+        finding them synchronises with a GPU.
+        """
+        kinds_Q, rows_B = distinct or kinds_B.unique(return_inverse=True)
+        given = QueryVectors(kinds_Q, self.encoder(graph.meetings, kinds_Q), rows_B)
         return self.link_scores(edges, graph, given, sources_B, reached)
 
     def relations(
@@ -65,7 +64,7 @@ class FoundationModel(nn.Module):
     ) -> Tensor:  # fmt: skip
         """Returns (B, R) scores of all relations between heads and tails."""
         kinds_R = torch.arange(edges.n_relations, device=heads_B.device)
-        vectors_RKD = self.encoder(graph.meetings, kinds_R, graph.contexts)
+        vectors_RKD = self.encoder(graph.meetings, kinds_R)
 
         def vectors(kinds_B: Tensor) -> QueryVectors:
             return QueryVectors(kinds_R, vectors_RKD, kinds_B)

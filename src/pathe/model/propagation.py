@@ -82,25 +82,6 @@ def reach(edges: Edges, sources_B: Tensor, n_hops: int, keep_M: Tensor) -> Reach
     return _reach(row_N.view(-1, n), (places_A // n).int(), (places_A % n).int(), tuple(sizes))
 
 
-def everywhere(edges: Edges, sources_B: Tensor, n_hops: int) -> Reach:
-    """Returns rows of all entities for every query, reached or not: fixed shapes, no search."""
-    b, n, device = len(sources_B), edges.n_entities, sources_B.device
-    queries_B1 = torch.arange(b, dtype=torch.int32, device=device)[:, None]
-    entities_E = torch.arange(n, dtype=torch.int32, device=device)
-    later_BE = entities_E > sources_B[:, None]
-    row_BE = b + queries_B1 * (n - 1) + entities_E - later_BE.int()
-    row_BE = row_BE.scatter(1, sources_B[:, None], queries_B1)
-    queries_A = torch.empty(b * n, dtype=torch.int32, device=device)
-    entities_A, rows_N = torch.empty_like(queries_A), row_BE.flatten().long()
-    queries_A[rows_N] = queries_B1.expand(b, n).flatten()
-    entities_A[rows_N] = entities_E.expand(b, n).flatten()
-    sizes = b, *[b * n] * n_hops
-    if device.type == "cpu":
-        return Reach(row_BE, queries_A, entities_A, sizes)
-    starts_B1 = torch.arange(0, b * n + 1, n, device=device)
-    return Reach(row_BE, queries_A, entities_A, sizes, row_BE.flatten(), starts_B1)
-
-
 def _reach(row_BE: Tensor, queries_A: Tensor, entities_A: Tensor, sizes: tuple[int, ...]) -> Reach:
     if row_BE.device.type == "cpu":
         return Reach(row_BE, queries_A, entities_A, sizes)
@@ -153,17 +134,20 @@ def _hops(reached: Reach) -> Tensor:
 
 
 def propagate(
-    x_AD: Tensor, weights_BRD: Tensor, edges: Edges, keep_M: Tensor, reached: Reach, n_out: int
-) -> Tensor:
+    x_AD: Tensor, weights_BRD: Tensor, edges: Edges, keep_M: Tensor, reached: Reach, n_out: int,
+    half: bool = False,
+) -> Tensor:  # fmt: skip
     """Returns one hop's messages at the first n_out rows: sums over edges of state times weights.
 
     x_AD are the states of the first A rows, weights_BRD the weights per query and relation (R and
-    their inverses). Slots where keep_M is False are left out.
+    their inverses). Slots where keep_M is False are left out. With `half`, a GPU reads states,
+    weights and gradients rounded to bfloat16, and sums in float32: half the memory traffic.
     """
     device = x_AD.device.type
     if kernel("propagation.propagate", device) is None or x_AD.dtype != torch.float32:
         return propagate_plain(x_AD, weights_BRD, edges, keep_M, reached, n_out)
-    parts = x_AD, weights_BRD, edges, keep_M, reached, n_out
+    dtype = torch.bfloat16 if half and device == "cuda" else torch.float32
+    parts = x_AD, weights_BRD, edges, keep_M, reached, n_out, dtype
     found: Tensor = _Propagate.apply(*parts)  # type: ignore[no-untyped-call]
     return found
 
@@ -188,9 +172,9 @@ class _Propagate(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x_AD: Tensor, weights_BRD: Tensor, edges: Edges, keep_M: Tensor,
-        reached: Reach, n_out: int,
+        reached: Reach, n_out: int, dtype: torch.dtype,
     ) -> Tensor:  # fmt: skip
-        x_AD, weights_BRD = x_AD.contiguous(), weights_BRD.contiguous()
+        x_AD, weights_BRD = x_AD.to(dtype).contiguous(), weights_BRD.to(dtype).contiguous()
         ctx.save_for_backward(x_AD, weights_BRD, keep_M)
         ctx.rest = edges, reached
         run = compiled("propagation.propagate", x_AD.device.type)
@@ -202,7 +186,7 @@ class _Propagate(torch.autograd.Function):
     def backward(ctx: Any, grad_OD: Tensor) -> tuple[Tensor | None, ...]:
         x_AD, weights_BRD, keep_M = ctx.saved_tensors
         edges, reached = ctx.rest
-        grad_OD, device = grad_OD.contiguous(), grad_OD.device.type
+        grad_OD, device = grad_OD.to(x_AD.dtype).contiguous(), grad_OD.device.type
         grad_x = grad_weights = None
         if ctx.needs_input_grad[0]:  # the same along inverse edges
             run = compiled("propagation.propagate", device)
@@ -211,4 +195,4 @@ class _Propagate(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             run = compiled("propagation.propagate_weights", device)
             grad_weights = run(x_AD, grad_OD, edges, keep_M, reached)
-        return grad_x, grad_weights, None, None, None, None
+        return grad_x, grad_weights, None, None, None, None, None

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from pathe.graph.relation_graph import N_MEETINGS
 from pathe.model.bridge import QueryVectors
-from pathe.model.context_head import EntityContexts
 
 CACHE = 256 << 20  # bytes of vectors that are cached per graph
 AT_ONCE = 1 << 24  # numbers that are computed at once
@@ -53,24 +52,6 @@ def _product(graph: Tensor, x_KD: Tensor) -> Tensor:
     return F.embedding_bag(columns_N, x_KD, starts, mode="sum", per_sample_weights=graph.values())
 
 
-class EntityUpdate(nn.Module):
-    """Entities read the vectors of their kinds, and kinds read the entities they connect."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.entity = nn.Linear(dim, dim)
-        self.linear, self.norm = nn.Linear(3 * dim, dim), nn.LayerNorm(dim)
-
-    def forward(self, x_QKD: Tensor, contexts: EntityContexts) -> Tensor:
-        q, k, d = x_QKD.shape
-        read_EN = contexts.read(x_QKD.transpose(0, 1).reshape(k, q * d))
-        entities_EQD = F.relu(self.entity(read_EN.view(-1, q, d)))
-        arrives_KQD = contexts.gather(entities_EQD.flatten(1)).view(k, q, d)
-        parts = arrives_KQD, arrives_KQD.roll(k // 2, 0)  # a kind leaves where its inverse arrives
-        found_QKD = torch.cat([x_QKD, *(part.transpose(0, 1) for part in parts)], -1)
-        return x_QKD + F.relu(self.norm(self.linear(found_QKD)))
-
-
 class RelationEncoder(nn.Module):
     """Encodes all kinds of edges as seen from a query's kind.
 
@@ -79,36 +60,28 @@ class RelationEncoder(nn.Module):
     table of `n_kinds`, each kind also starts with a vector of its own: for one set of relations.
     """
 
-    def __init__(self, dim: int, n_layers: int, n_kinds: int = 0, entity_updates: int = 0) -> None:
+    def __init__(self, dim: int, n_layers: int, n_kinds: int = 0) -> None:
         super().__init__()
-        self.updates = nn.ModuleList(EntityUpdate(dim) for _ in range(entity_updates))
         self.start = nn.Parameter(torch.randn(dim))
         self.table = nn.Parameter(torch.zeros(n_kinds, dim)) if n_kinds else None
         self.layers = nn.ModuleList(RelationLayer(dim) for _ in range(n_layers))
 
-    def forward(
-        self, graph: Tensor, kinds_Q: Tensor, contexts: EntityContexts | None = None
-    ) -> Tensor:
+    def forward(self, graph: Tensor, kinds_Q: Tensor) -> Tensor:
         """Returns (Q, K, D) vectors of all kinds, for each kind of query."""
         is_asked_QK = F.one_hot(kinds_Q, graph.shape[1]).to(self.start.dtype)
         x_QKD = is_asked_QK[:, :, None] * self.start
         if self.table is not None:
             x_QKD = x_QKD + self.table
-        for i, layer in enumerate(self.layers):
+        for layer in self.layers:
             x_QKD = layer(x_QKD, graph)
-            if i < len(self.updates):
-                assert contexts is not None
-                x_QKD = self.updates[i](x_QKD, contexts)
         return x_QKD
 
 
 class KindVectors:
     """The relation vectors of one graph; computed when first needed, then cached."""
 
-    def __init__(
-        self, encoder: RelationEncoder, meetings: Tensor, contexts: EntityContexts | None = None
-    ) -> None:
-        self.encoder, self.meetings, self.contexts = encoder, meetings, contexts
+    def __init__(self, encoder: RelationEncoder, meetings: Tensor) -> None:
+        self.encoder, self.meetings = encoder, meetings
         self._cached: dict[int, Tensor] = {}
 
     @property
@@ -125,7 +98,7 @@ class KindVectors:
         size = self.meetings.shape[1] * len(self.encoder.start)  # numbers per kind
         for first in range(0, len(missing), step := max(AT_ONCE // size, 1)):
             some = missing[first : first + step]
-            vectors_FKD = self.encoder(self.meetings, kinds_Q.new_tensor(some), self.contexts)
+            vectors_FKD = self.encoder(self.meetings, kinds_Q.new_tensor(some))
             each = (vectors_KD.clone() for vectors_KD in vectors_FKD)  # so that each can be freed
             self._cached |= dict(zip(some, each, strict=True))
         shape = len(kinds), self.meetings.shape[1], len(self.encoder.start)

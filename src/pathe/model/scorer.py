@@ -323,7 +323,7 @@ class GraphScorer(Scorer):
         """Takes another graph, or a part of it: everything that is computed from it changes."""
         self._prepared, self._held_out = prepared, held_out
         self.graph = view(prepared.arrivals, prepared.edges.keep(held_out))
-        self.kinds = KindVectors(self.model.encoder, self.graph.meetings, self.graph.contexts)
+        self.kinds = KindVectors(self.model.encoder, self.graph.meetings)
 
     @property
     def prepared(self) -> PreparedGraph:

@@ -34,6 +34,7 @@ FEWEST = 50  # with fewer validation triples, training triples are hidden instea
 HIDDEN = 0.1  # share of each relation's training triples that is hidden, at most
 ONE_BY_ONE = 16  # known facts that are judged one by one;
 TOGETHER, SHARE = 256, 100  # of more, so many at once: 256, or a hundredth of the graph
+MOST_DOUBT = 0.5  # chance that a triple drawn as a false one is true, at most
 TRIES = 8  # draws of a false triple before it is given up
 
 
@@ -138,17 +139,20 @@ class Judge:
                 background(smaller.graph, self.overrides),
                 smaller.known("train"),
             )
+        unknown = 0.0  # expected missing facts per known fact
         if self.negatives_N3 is None:
             true_B3 = true_B3[:POSITIVES]
             known_too = prepared.known("train", "valid")
             false_B3 = negatives(prepared, known_too, true_B3, seed)
+            unknown = len(valid_N3) / len(prepared.train_M3)
         else:
             false_B3 = self.negatives_N3
         both_B3 = torch.cat([true_B3, false_B3])
         ranks = _both(scorer, known, both_B3, self.temperature, self.progress)
         own_B = torch.zeros(len(both_B3), dtype=torch.bool, device=both_B3.device)
         true_B = torch.arange(len(both_B3), device=both_B3.device) < len(true_B3)
-        return Examples(features(about, both_B3, ranks, own_B), both_B3[:, 1], true_B)
+        doubt_B = doubts(prepared, both_B3, ranks, unknown) if unknown else None
+        return Examples(features(about, both_B3, ranks, own_B), both_B3[:, 1], true_B, doubt_B)
 
 
 def without_own(
@@ -221,6 +225,25 @@ def negatives(prepared: PreparedGraph, known: KnownTriples, true_B3: Tensor, see
         pools = _seen(prepared, side) if number < 2 else _plausible(prepared, side)
         found.append(_drawn(pools, known, true_B3[rows], side, seed))
     return torch.cat(found)
+
+
+def doubts(
+    prepared: PreparedGraph, triples_B3: Tensor, ranks: dict[Side, SideRanks], unknown: float
+) -> Tensor:
+    """Returns the prior probability that each sampled negative is true.
+
+    If a query has k known answers, k * unknown more are expected among the other entities that the
+    relation has on that side. Returns the mean of both sides. For negatives with an entity that the
+    relation doesn't have, this is rather too much.
+    """
+    found_B = torch.zeros(len(triples_B3), device=triples_B3.device)
+    for side in SIDES:
+        pairs_N2 = prepared.train_M3[:, [1, PARTS.index(side)]].unique(dim=0)
+        sizes_R = torch.bincount(pairs_N2[:, 0], minlength=prepared.n_relations)
+        known_B = ranks[side].known_B
+        open_B = (sizes_R[triples_B3[:, 1]] - known_B).clamp(min=1)
+        found_B += (known_B * unknown / open_B).clamp(max=MOST_DOUBT) / len(SIDES)
+    return found_B
 
 
 Pools = tuple[Tensor, Tensor]  # entities, sorted by relation, and how many each relation has

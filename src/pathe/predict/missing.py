@@ -269,7 +269,8 @@ def _query_examples(view: View, hidden_N3: Tensor, queries: Queries, most: int) 
 
 
 def _joined(parts: list[Examples]) -> Examples:
-    return Examples(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    columns = zip(*(part[:3] for part in parts), strict=True)
+    return Examples(*(torch.cat(column) for column in columns))
 
 
 # candidates

@@ -19,9 +19,8 @@ class CudaGraphStep(Generic[Record]):
         loss: Callable[[Record], Tensor],
         parameters: list[nn.Parameter],
         inputs: Record,
-        pool: Any = None,
     ) -> None:
-        """Captures the step; a `pool` of memory can be shared by steps that run one by one."""
+        """Captures the step."""
         self.inputs, self.parameters, self.n_replays = inputs.map(Tensor.clone), parameters, 0
         half = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
 
@@ -36,19 +35,14 @@ class CudaGraphStep(Generic[Record]):
         stream.wait_stream(torch.cuda.current_stream())
         try:
             with torch.cuda.stream(stream):  # warm-up: compiles kernels and fills caches
-                for _ in range(3 if pool is None else 1):
+                for _ in range(3):
                     run()
             torch.cuda.current_stream().wait_stream(stream)
             self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, pool=pool):
+            with torch.cuda.graph(self.graph):
                 self.loss, self.grads = run()
         finally:  # so that the first replay, or a plain step, draws the same random numbers
             torch.cuda.set_rng_state(before)
-
-    def fits(self, inputs: Record) -> bool:
-        """Whether the inputs have the captured shapes."""
-        pairs = zip(self.inputs.tensors(), inputs.tensors(), strict=True)
-        return all(mine.shape == new.shape for mine, new in pairs)
 
     def __call__(self, inputs: Record) -> Tensor:
         """Returns the loss of the inputs; it can be differentiated."""

@@ -164,10 +164,7 @@ def _fine_tuning(
     """
     kg, n = prepared.kg, len(prepared.kg.train)
     model = load_model().config if start is None else start
-    keys = (
-        "relation_vectors", "bridge", "bridge_dim", "bridge_hops", "relation_layers",
-        "entity_updates",
-    )  # fmt: skip
+    keys = "relation_vectors", "bridge", "bridge_dim", "bridge_hops", "relation_layers"
     able = "multi" if 1 < kg.n_relations <= MANY else "link"
     recipe = {key: getattr(model, key) for key in keys} | {
         "init": "pretrained" if start is None else "model",

@@ -16,7 +16,7 @@ from pathe.model.foundation import FoundationModel, view
 from pathe.model.scorer import GraphScorer, Scorer
 from pathe.training.learner import Learner
 from pathe.training.mix import PAIRS, MixGraph, link_step, relation_step
-from pathe.training.pretraining import Stepper
+from pathe.training.pretraining import step_loss
 
 
 def validate(scorer: Scorer, triples_M3: Tensor, task: str) -> dict[str, dict[str, Any]]:
@@ -39,8 +39,7 @@ class GraphLearner(Learner):
 
     def __init__(self, model: FoundationModel, config: Config, prepared: PreparedGraph) -> None:
         super().__init__(config, prepared)
-        self.model, self.stepper = model, Stepper(model)
-        self._captures = False
+        self.model = model
 
     def setup(self, stage: str) -> None:
         super().setup(stage)
@@ -56,29 +55,22 @@ class GraphLearner(Learner):
         )
 
     def loss(self, ids_B: Tensor, seed: Tensor) -> Tensor:
-        # a smaller batch at the end of an epoch would need CUDA graphs of its own
-        whole = len(ids_B) == min(self.config.batch_size, len(self.train_M3))
-        self._captures = whole and self.device.type == "cuda" and self.config.cuda_graphs
         config, total = self.config, torch.zeros((), device=self.device)
-        if config.task != "relation":
-            weight = config.link_weight if config.task == "multi" else 1.0
-            total = total + weight * self._task_loss(ids_B, "entity")
-        if config.task != "link":
-            weight = 1 - config.link_weight if config.task == "multi" else 1.0
-            some_B = ids_B[: max(len(ids_B) // PAIRS, 1)]  # each pair has many queries
-            total = total + weight * self._task_loss(some_B, "relation")
-        return total
-
-    def _task_loss(self, ids_B: Tensor, part: str) -> Tensor:
         held_out = HeldOut(ids_B)
-        if self.config.hold_out_pairs:
+        if config.hold_out_pairs:
             held_out = HeldOut(mask_M=self.graph.pairs.flag_same(ids_B))
         seen = view(self.graph.index, self.graph.edges.keep(held_out))
-        make = link_step if part == "entity" else relation_step
-        step = make(self.graph, seen, self.train_M3[ids_B])
-        if self._captures:
-            step = self.stepper.with_rows(self.graph, step)
-        return self.stepper.loss(self.graph, step)
+        triples_B3 = self.train_M3[ids_B]
+        if config.task != "relation":
+            weight = config.link_weight if config.task == "multi" else 1.0
+            step = link_step(self.graph, seen, triples_B3)
+            total = total + weight * step_loss(self.model, self.graph, step)
+        if config.task != "link":
+            weight = 1 - config.link_weight if config.task == "multi" else 1.0
+            some_B3 = triples_B3[: max(len(ids_B) // PAIRS, 1)]  # each pair has many queries
+            step = relation_step(self.graph, seen, some_B3)
+            total = total + weight * step_loss(self.model, self.graph, step)
+        return total
 
     def validate(self) -> dict[str, dict[str, Any]]:
         seed = derived_seed(self.config.seed, VALIDATION)

@@ -105,17 +105,23 @@ class MixGraph:
 class MixStep(Tensors):
     """The inputs of a step: a graph without the batch's edges, queries and their answers.
 
-    Queries are (source, kind) for an entity, or (source, target) for a relation; the third column
-    is the answer.
+    Queries are (source, kind) for an entity, or (source, target) for a relation; the third part is
+    the answer. Kinds are given as rows of the distinct ones.
     """
 
     part: Literal["entity", "relation"]
     graph: GraphView
     sources_N: Tensor
-    kinds_N: Tensor
+    kinds_Q: Tensor
+    rows_N: Tensor
     targets_N: Tensor
     open_NC: Tensor  # candidates that are not known answers
     reached: Reach | None = None
+
+    @property
+    def kinds_N(self) -> Tensor:
+        """The kind of each query."""
+        return self.kinds_Q[self.rows_N]
 
 
 class Mix:
@@ -213,8 +219,9 @@ def link_step(graph: MixGraph, seen: GraphView, triples_B3: Tensor) -> MixStep:
         lists, keys_B = graph.known.answers(triples_B3, side)
         lists.close(open_BE, keys_B)
     kinds_N = torch.cat([relations_B, relations_B + graph.edges.n_relations])
+    kinds_Q, rows_N = kinds_N.unique(return_inverse=True)
     sources_N, targets_N = torch.cat([heads_B, tails_B]), torch.cat([tails_B, heads_B])
-    return MixStep("entity", seen, sources_N, kinds_N, targets_N, open_NE)
+    return MixStep("entity", seen, sources_N, kinds_Q, rows_N, targets_N, open_NE)
 
 
 def relation_step(graph: MixGraph, seen: GraphView, triples_B3: Tensor) -> MixStep:
@@ -223,7 +230,8 @@ def relation_step(graph: MixGraph, seen: GraphView, triples_B3: Tensor) -> MixSt
     open_BR = triples_B3.new_ones(len(triples_B3), graph.edges.n_relations, dtype=torch.bool)
     lists, keys_B = graph.known.answers(triples_B3, "relation")
     lists.close(open_BR, keys_B)
-    return MixStep("relation", seen, heads_B, relations_B, tails_B, open_BR)
+    kinds_R = torch.arange(graph.edges.n_relations, device=heads_B.device)
+    return MixStep("relation", seen, heads_B, kinds_R, relations_B, tails_B, open_BR)
 
 
 def _compact(triples_M3: Tensor) -> Graph:

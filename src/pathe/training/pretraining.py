@@ -6,12 +6,10 @@ Everything that a step draws is a hash of (seed, step), so a run can stop and re
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -22,10 +20,7 @@ from pathe.core.config import Config, setting
 from pathe.core.errors import TrainingError
 from pathe.model.builder import build_foundation
 from pathe.model.foundation import FoundationModel
-from pathe.model.propagation import everywhere, reach
-from pathe.training.bridge_queries import Capacity
 from pathe.training.callbacks import tf32
-from pathe.training.cuda_graph import CudaGraphStep
 from pathe.training.losses import ce
 from pathe.training.mix import Mix, MixGraph, MixSettings, MixStep
 
@@ -42,9 +37,6 @@ class Pretraining(MixSettings):
     dim: int = setting(64, "width of all vectors and states", least=1)
     n_hops: int = setting(6, "longest path between two entities, in edges", least=1)
     n_layers: int = setting(4, "layers of the encoder of a graph's relations", least=1)
-    entity_updates: int = setting(
-        0, "layers of that encoder after which entities update the relation vectors", least=0
-    )
     steps: int = setting(20_000, "steps of the whole run", least=1)
     learning_rate: float = setting(2e-3, "highest learning rate of AdamW", above=0)
     weight_decay: float = setting(1e-4, "weight decay of AdamW", least=0)
@@ -65,7 +57,6 @@ class Pretraining(MixSettings):
             bridge_dim=self.dim,
             bridge_hops=self.n_hops,
             relation_layers=self.n_layers,
-            entity_updates=self.entity_updates,
             seed=self.seed,
         )
 
@@ -117,7 +108,8 @@ class Pretrainer:
     def __init__(self, mix: Mix, settings: Pretraining) -> None:
         self.mix, self.settings, self.step = mix, settings, 0
         self.model = build_foundation(settings.config).to(mix.device)
-        self.stepper, self.losses = Stepper(self.model), Losses()
+        self.losses = Losses()
+        self.stream: torch.cuda.Stream | None = None  # that prepares inputs
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(),
             lr=settings.learning_rate,
@@ -131,7 +123,7 @@ class Pretrainer:
         That is asked after every step, on a GPU after every READ_EVERY steps.
         """
         read_every = READ_EVERY if self.mix.device.type == "cuda" else 1
-        steps = steps_ahead(self.mix, self.stepper, self.step, last)
+        steps = self.steps_ahead(last)
         with tf32(), repeatable(self.mix.device), closing(steps):
             for graph, inputs in steps:
                 self._update(graph, inputs)
@@ -140,11 +132,32 @@ class Pretrainer:
                     if not goes_on():
                         return
 
+    def steps_ahead(self, last: int) -> Generator[tuple[MixGraph, MixStep], None, None]:
+        """Yields the inputs of steps; on a GPU, the next one is prepared while a step runs."""
+        mix, model, numbers = self.mix, self.model, range(self.step, last)
+        if mix.device.type != "cuda":
+            yield from map(mix.step, numbers)
+            return
+        # one stream for the whole run, as memory is cached per stream
+        self.stream = self.stream or torch.cuda.Stream()
+        main, side = torch.cuda.current_stream(), self.stream
+
+        def prepare(i: int, done: torch.cuda.Event) -> tuple[MixGraph, MixStep, torch.cuda.Event]:
+            with torch.cuda.stream(side):
+                side.wait_event(done)  # before memory of an earlier step is used again
+                graph, step = mix.step(i)
+                return graph, with_rows(model, graph, step), side.record_event()
+
+        with closing(one_ahead(prepare, main.record_event, numbers)) as made:
+            for graph, step, ready in made:
+                main.wait_event(ready)
+                yield graph, step
+
     def _update(self, graph: MixGraph, inputs: MixStep) -> None:
         """Runs one step."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.rate(self.step)
-        loss = self.stepper.loss(graph, inputs)
+        loss = step_loss(self.model, graph, inputs)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         if self.settings.gradient_clip:
@@ -180,66 +193,24 @@ class Pretrainer:
         self.step = state["step"]
 
 
-class Stepper:
-    """Computes losses of steps; on a GPU, by a CUDA graph per graph of the mix and task."""
+def step_loss(model: FoundationModel, graph: MixGraph, step: MixStep) -> Tensor:
+    """Returns the loss of a step; it can be differentiated."""
+    edges, seen = graph.edges, step.graph
+    if step.part == "entity":
+        answers_N, distinct = step.targets_N, (step.kinds_Q, step.rows_N)
+        asked = step.sources_N, step.kinds_N
+        scores_NC = model.links(edges, seen, *asked, step.reached, distinct)
+    else:
+        answers_N, ends = step.kinds_N, (step.sources_N, step.targets_N)
+        scores_NC = model.relations(edges, seen, *ends, true_B=answers_N, reached=step.reached)
+    positive_N = scores_NC.gather(1, answers_N[:, None])[:, 0]
+    return ce(positive_N, scores_NC, step.open_NC, 0.0)
 
-    def __init__(self, model: FoundationModel) -> None:
-        self.model, self.n_hops = model, len(model.bridge.rounds)
-        self.captured: dict[tuple[int, str], CudaGraphStep[MixStep]] = {}
-        self.capacity: dict[int, Capacity | None] = {}  # None: rows of all entities
-        self.pools: dict[str, Any] = {}  # one per task: steps of both may precede a backward pass
-        self.stream: torch.cuda.Stream | None = None  # that prepares inputs
-        self.lock = threading.Lock()  # nothing else may use the GPU during a capture
 
-    def loss(self, graph: MixGraph, step: MixStep) -> Tensor:
-        """Returns the loss of a step; it can be differentiated.
-
-        Runs the CUDA graph if the step has its rows, see `with_rows`.
-        """
-        # shapes must be fixed: those of sparse relation graphs and contexts aren't
-        is_fixed = not step.graph.meetings.is_sparse and step.graph.contexts.dense_EK is not None
-        if step.reached is None or not (is_fixed and step.sources_N.is_cuda):
-            return self._loss(graph, step)
-        key = graph.number, step.part
-        captured = self.captured.get(key)
-        if captured is None or not captured.fits(step):
-            if step.part not in self.pools:
-                self.pools[step.part] = torch.cuda.graph_pool_handle()
-            parameters, pool = list(self.model.parameters()), self.pools[step.part]
-            with self.lock:
-                captured = CudaGraphStep(partial(self._loss, graph), parameters, step, pool)
-            self.captured[key] = captured
-        return captured(step)
-
-    def _loss(self, graph: MixGraph, step: MixStep) -> Tensor:
-        model, edges, seen = self.model, graph.edges, step.graph
-        ends = step.sources_N, step.targets_N
-        if step.part == "entity":
-            answers_N = step.targets_N
-            scores_NC = model.links(edges, seen, step.sources_N, step.kinds_N, step.reached)
-        else:
-            answers_N = step.kinds_N
-            scores_NC = model.relations(edges, seen, *ends, true_B=answers_N, reached=step.reached)
-        positive_N = scores_NC.gather(1, answers_N[:, None])[:, 0]
-        return ce(positive_N, scores_NC, step.open_NC, 0.0)
-
-    def with_rows(self, graph: MixGraph, step: MixStep) -> MixStep:
-        """Adds the rows that bridges reach, in the shapes of the CUDA graph."""
-        edges, sources_N, keep_M = graph.edges, step.sources_N, step.graph.keep_M
-        if step.part == "relation":
-            hops = self.model.bridge.pair_hops
-            return replace(step, reached=everywhere(edges, sources_N, hops))
-        number, n_rows = graph.number, len(sources_N) * edges.n_entities
-        if number not in self.capacity:
-            found = reach(edges, sources_N, self.n_hops, torch.ones_like(keep_M))
-            self.capacity[number] = None if found.sizes[-1] > n_rows / 2 else Capacity(n_rows)
-        capacity = self.capacity[number]
-        if capacity is None:
-            return replace(step, reached=everywhere(edges, sources_N, self.n_hops))
-        reached = reach(edges, sources_N, self.n_hops, keep_M)
-        if not capacity.fits(reached.sizes):
-            capacity.grow(reached.sizes)
-        return replace(step, reached=reached.padded(capacity.sizes))
+def with_rows(model: FoundationModel, graph: MixGraph, step: MixStep) -> MixStep:
+    """Adds the rows that bridges reach; otherwise the step finds them, which synchronises."""
+    ends = step.sources_N, None if step.part == "entity" else step.targets_N
+    return replace(step, reached=model.bridge.reach(graph.edges, step.graph.keep_M, *ends))
 
 
 @contextmanager
@@ -255,30 +226,6 @@ def repeatable(device: torch.device) -> Iterator[None]:
     finally:
         torch.use_deterministic_algorithms(before)
         options.fill_uninitialized_memory = fill
-
-
-def steps_ahead(
-    mix: Mix, stepper: Stepper, first: int, last: int
-) -> Generator[tuple[MixGraph, MixStep], None, None]:
-    """Yields the inputs of steps; on a GPU, the next one is prepared while a step runs."""
-    if mix.device.type != "cuda":
-        yield from (mix.step(i) for i in range(first, last))
-        return
-    # one stream for the whole run, as memory is cached per stream
-    stepper.stream = stepper.stream or torch.cuda.Stream()
-    main, side = torch.cuda.current_stream(), stepper.stream
-
-    def prepare(i: int, done: torch.cuda.Event) -> tuple[MixGraph, MixStep, torch.cuda.Event]:
-        with stepper.lock, torch.cuda.stream(side):
-            side.wait_event(done)  # before memory of an earlier step is used again
-            graph, step = mix.step(i)
-            return graph, stepper.with_rows(graph, step), side.record_event()
-
-    made = one_ahead(prepare, main.record_event, range(first, last))
-    with closing(made):
-        for graph, step, ready in made:
-            main.wait_event(ready)
-            yield graph, step
 
 
 def one_ahead(

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from pathe.core.config import current_names
 from pathe.core.errors import ConfigError, DataError, Interrupted, ModelError
 from pathe.core.files import replacing, write_json
 from pathe.core.hardware import commit, device_name, peak_memory
@@ -194,12 +195,12 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
 def resumed_settings(folder: Path) -> Pretraining:
     """Returns the settings that a run was started with."""
     stored = read_checkpoint(folder)["about"]["settings"]
-    return change(Pretraining(), stored, str(folder / CHECKPOINT))
+    return change(Pretraining(), current_names(stored), str(folder / CHECKPOINT))
 
 
 def differences(stored: dict[str, Any], wanted: dict[str, Any]) -> str:
     """Describes settings and graphs that differ between two runs."""
-    found, were_set = [], asdict(Pretraining()) | stored["settings"]  # new ones had their default
+    found, were_set = [], asdict(Pretraining()) | stored["settings"]  # others had their default
     for key, now in wanted["settings"].items():
         if (was := were_set[key]) != now:
             why = ""

@@ -63,7 +63,6 @@ FEW_STEPS, SMALL_BATCH = 5, 8  # fewer steps per epoch than this, with larger ba
 SIZES = (
     "dim", "heads", "layers", "feedforward", "aggregator", "aggregator_layers", "projector_layers",
     "neighbour_contexts", "bridge", "bridge_dim", "bridge_hops", "relation_layers",
-    "entity_updates",
 )  # settings that a model to start from fixes  # fmt: skip
 UNREADABLE = (RuntimeError, EOFError, pickle.UnpicklingError, KeyError)  # of damaged checkpoints
 TABLE = "encoder.table"  # the weight that belongs to a set of relations
@@ -246,7 +245,7 @@ def _started(config: Config, prepared: PreparedGraph, start: Artifact) -> Learne
     """Builds the learner of a model with the weights of another one."""
     theirs, from_table = start.config, start.config.relation_vectors == "table"
     sizes = [key for key in SIZES if from_table or key in ("bridge_dim", "bridge_hops")]
-    sizes += [] if from_table else ["relation_layers", "entity_updates"]
+    sizes += [] if from_table else ["relation_layers"]
     if config.relation_vectors == "graph" or from_table:
         sizes.append("relation_vectors")  # a table of relations can be added, not removed
     for key in sizes:

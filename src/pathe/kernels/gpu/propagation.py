@@ -1,8 +1,8 @@
 """Triton kernels of `model.propagation`: one program gathers the edges of one row.
 
 Rows of one query are adjacent, so their states stay in the cache. There are no atomic sums, so
-results are deterministic. Sizes that change between steps are not specialised, to avoid
-recompilation.
+results are deterministic. Inputs are float32 or bfloat16, sums float32. Sizes that change between
+steps are not specialised, to avoid recompilation.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _propagate(
         real = live[:, None] & (d < D)[None, :]
         state = tl.load(x + source.to(tl.int64)[:, None] * D + d, mask=real, other=0.0)
         weight = tl.load(weights + (b * n_kinds + kind)[:, None] * D + d, mask=real, other=0.0)
-        total += tl.sum(state * weight, 0)
+        total += tl.sum(state.to(tl.float32) * weight.to(tl.float32), 0)
         slot += CHUNK
         left -= CHUNK
     tl.store(out + a * D + d, total, mask=d < D)
@@ -87,7 +87,8 @@ def _chunk_sums(
             real = live[:, None] & (d < D)[None, :]
             state = tl.load(x + source.to(tl.int64)[:, None] * D + d, mask=real, other=0.0)
             g = tl.load(grad + target.to(tl.int64)[:, None] * D + d, mask=real, other=0.0)
-            tl.store(out + (b * n_chunks + c) * D + d, tl.sum(state * g, 0), mask=d < D)
+            total = tl.sum(state.to(tl.float32) * g.to(tl.float32), 0)
+            tl.store(out + (b * n_chunks + c) * D + d, total, mask=d < D)
 
 
 @triton.jit
@@ -110,7 +111,7 @@ def propagate(
 ) -> Tensor:
     """Returns the messages summed at each of the first n_out rows."""
     d = x_AD.shape[1]
-    out_OD = x_AD.new_empty(n_out, d)
+    out_OD = x_AD.new_empty(n_out, d, dtype=torch.float32)
     n_entities = reached.row_BE.shape[1]
     dense = len(edges.relations_M) > 16 * n_entities
     if n_out:
@@ -137,7 +138,7 @@ def propagate_weights(
     (b, n_entities), d = reached.row_BE.shape, x_AD.shape[1]
     chunks, n_kinds, wide = edges.by_relation, 2 * edges.n_relations, triton.next_power_of_2(d)
     n_chunks = len(chunks.starts_C1) - 1
-    sums_BCD, out_BRD = x_AD.new_empty(b, n_chunks, d), x_AD.new_empty(b, n_kinds, d)
+    sums_BCD, out_BRD = (x_AD.new_empty(b, n, d, dtype=torch.float32) for n in (n_chunks, n_kinds))
     if n_chunks:
         _chunk_sums[(n_chunks, triton.cdiv(b, QUERIES))](
             x_AD, grad_OD, reached.row_BE, edges.owners_M, edges.neighbours_M, chunks.order_M,

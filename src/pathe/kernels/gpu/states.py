@@ -14,7 +14,8 @@ import triton.language as tl
 from torch import Tensor
 
 ROWS = 64  # per block
-PROGRAMS = 1024  # that share the rows for sums over all rows
+LARGE = {"ROWS": 128, "num_warps": 8}  # blocks of `update_backward`, with Hopper's shared memory
+PROGRAMS = 264  # that share the rows for sums over all rows
 PARTS = 8  # programs that share the rows of one query
 
 
@@ -163,9 +164,10 @@ def update_backward(
     n_programs = PROGRAMS  # for any number of rows, so that padding rows don't change the sums
     grad_x, grad_a = x_AD.new_empty(x_AD.shape), arrived_OD.new_empty(arrived_OD.shape)
     sums = x_AD.new_empty(n_programs, d, 2 * d)
+    is_large = torch.cuda.get_device_capability(x_AD.device) >= (9, 0)
     _update_backward[(n_programs,)](
         x_AD, arrived_OD, take_DK, grad_OD, grad_x, grad_a, sums, len(x_AD), n, n_programs,
-        D=d, ROWS=ROWS,
+        D=d, **(LARGE if is_large else {"ROWS": ROWS}),
     )  # fmt: skip
     return grad_x, grad_a, sums.sum(0)
 

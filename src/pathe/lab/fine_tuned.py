@@ -1,0 +1,74 @@
+"""The table of fine-tuned models, beside the same model without fine-tuning and beside ULTRA."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pathe.lab import zero_shot
+from pathe.lab.experiments import Result, judged
+
+KEYS = ("mrr", "hits_at_10")
+
+
+def page(summaries: list[Result], without_training: dict[str, Any] | None) -> Iterator[str]:
+    """Yields the table of the results page, a line each; nothing without fine-tuned models."""
+    found = {s["title"]: s for s in summaries if s["table"] == "tuned"}
+    if not found:
+        return
+    about, before = zero_shot.listed(), (without_training or {}).get("graphs", {})
+    listed = {entry["title"]: (name, entry) for name, entry in about["graphs"].items()}
+    yield "\n## Fine-tuned link prediction\n"
+    yield (
+        "The pre-trained model, fine-tuned on the training graph: MRR / Hits@10 on all test "
+        "triples, with ties at their mean rank. FB, WN and NELL v1 to v4 are GraIL pairs: their "
+        "test triples are those of the inference graph, whose entities training never saw. "
+        "Relations: Hits@1 of relation prediction by the same model. ULTRA's figures follow its "
+        "own protocol: valid and test triples together, ties broken pessimistically.\n"
+    )
+    columns = (
+        "without fine-tuning",
+        "fine-tuned",
+        "ULTRA, fine-tuned",
+        "relations",
+        "seeds",
+        "training",
+        "file",
+    )
+    yield f"|  | {' | '.join(columns)} |"
+    yield "|" + "---|" * (len(columns) + 1)
+    for title in sorted(found, key=list(listed).index):
+        name, entry = listed[title]
+        yield f"| {title} | {' | '.join(_cells(found[title], entry, before.get(name)))} |"
+    averaged = [title for title, (_, entry) in listed.items() if entry.get("mean")]
+    if all(title in found and listed[title][0] in before for title in averaged):
+        pairs = [
+            [before[listed[title][0]]["links"] for title in averaged],
+            [_means(found[title]) for title in averaged],
+        ]
+        cells = [zero_shot.pair(_average(each)) for each in pairs]
+        published = [dict(zip(KEYS, listed[t][1]["ultra_tuned"], strict=True)) for t in averaged]
+        cells.append(zero_shot.pair(_average(published)))
+        yield f"| **{about['mean_of']}, mean** | {' | '.join(cells)} |  |  |  |  |"
+    yield ""
+
+
+def _cells(summary: Result, entry: dict[str, Any], before: dict[str, Any] | None) -> list[str]:
+    relations = summary["inference_relation"] or summary["relation_metrics"]
+    return [
+        zero_shot.pair(before["links"]) if before else "-",
+        zero_shot.pair(_means(summary)),
+        zero_shot.published(entry.get("ultra_tuned")),
+        zero_shot.short(relations["hits_at_1"]["mean"] if relations else None),
+        str(len(summary["seeds"])),
+        f"{summary['train_seconds']:.0f} s",
+        f"[json](../results/{summary['name']}.json)",
+    ]
+
+
+def _means(summary: Result) -> dict[str, float]:
+    return {key: judged(summary)[key]["mean"] for key in KEYS}
+
+
+def _average(each: list[dict[str, float]]) -> dict[str, float]:
+    return {key: sum(one[key] for one in each) / len(each) for key in KEYS}

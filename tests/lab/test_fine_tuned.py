@@ -1,0 +1,73 @@
+"""The table of fine-tuned models."""
+
+from __future__ import annotations
+
+import pytest
+
+from pathe.lab import zero_shot
+from pathe.lab.experiments import judged
+from pathe.lab.fine_tuned import page
+from pathe.lab.results_page import tables
+
+PAIRS = [e["title"] for e in zero_shot.listed()["graphs"].values() if e.get("mean")]
+
+
+def spread(mrr: float, hits: float) -> dict[str, dict[str, float]]:
+    return {"mrr": {"mean": mrr, "std": 0.0}, "hits_at_10": {"mean": hits, "std": 0.0}}
+
+
+def summary(title: str, **changed):
+    return {
+        "name": f"{title}-tuned", "title": title, "table": "tuned", "seeds": [0], "bars": {},
+        "config": {}, "paper": {}, "train_seconds": 20.4, "metrics": spread(0.9, 0.9),
+        "all_metrics": {}, "inference": {}, "relation_metrics": {}, "inference_relation": {},
+    } | changed  # fmt: skip
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+def test_models_are_judged_on_all_test_triples_and_on_unseen_entities_of_pairs():
+    assert judged(summary("CoDEx-S")) == spread(0.9, 0.9)
+    every = summary("WN18RR", all_metrics=spread(0.6, 0.7))
+    assert judged(every) == spread(0.6, 0.7)
+    unseen = {"full": spread(0.5, 0.8), "sampled:50": spread(0.1, 0.1)}
+    assert judged(summary("FB v1", inference=unseen)) == spread(0.5, 0.8)
+
+
+def test_each_row_shows_the_model_before_and_after():
+    shown = summary(
+        "CoDEx-S", relation_metrics={"hits_at_1": {"mean": 0.95, "std": 0}}, bars={"mrr": 0.95}
+    )
+    pair = summary(
+        "FB v1", inference={"full": spread(0.5, 0.8)}, relation_metrics=shown["relation_metrics"],
+        inference_relation={"hits_at_1": {"mean": 0.85, "std": 0}},
+    )  # fmt: skip
+    text = tables([shown, pair])
+    rows = [cells(line) for line in text.splitlines() if line.startswith(("| FB v1", "| CoDEx-S"))]
+    assert [row[0] for row in rows] == ["FB v1", "CoDEx-S"]  # in the order of the other table
+    assert rows[0][1:5] == ["-", ".500 / .800", ".509 / .670", ".850"]
+    assert rows[1][1:5] == ["-", ".900 / .900", ".490 / .686", ".950"]
+    assert rows[1][5:] == ["1", "20 s", "[json](../results/CoDEx-S-tuned.json)"]
+    assert "CoDEx-S, tuned prediction: MRR .900 instead of at least .950" in text
+
+
+@pytest.mark.parametrize("n", [11, 12])
+def test_the_mean_is_that_of_all_twelve_pairs(n):
+    graphs = {
+        name: {"links": {"mrr": 0.5, "hits_at_10": 0.6}} for name in zero_shot.listed()["graphs"]
+    }
+    each = [
+        summary(title, inference={"full": spread(0.6 + i / 100, 0.7)})
+        for i, title in enumerate(PAIRS[:n])
+    ]
+    last = [cells(line) for line in page(each, {"graphs": graphs}) if line.startswith("| **")]
+    if n < 12:
+        assert not last
+    else:
+        assert last[0][1:4] == [".500 / .600", ".655 / .700", ".566 / .724"]
+
+
+def test_nothing_is_shown_without_fine_tuned_models():
+    assert "Fine-tuned" not in tables([])
