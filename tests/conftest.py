@@ -1,5 +1,6 @@
 """One thread for torch and Numba per test process: as many processes run as there are cores."""
 
+import gc
 import os
 
 import pytest
@@ -7,6 +8,12 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+
+def pytest_collection_finish():
+    """Spares the garbage collector what was imported, as the command line does."""
+    gc.freeze()
+    gc.set_threshold(200_000)
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ VERBS: dict[str, tuple[str, ...]] = {
     "predict": ("--data", "g.csv", "--head", NAMES[0], "--relation", "knows", "-k", "3"),
     "similar": ("--data", "g.csv", "--entity", NAMES[1], "-k", "3"),
     "rules": ("--data", "g.csv", "-k", "2", "--facts", "4"),
-    "missing": ("--data", "g.csv", "-k", "5"),
+    "missing": ("--data", "g.csv", "-k", "2"),
     "paths": ("g.csv", "--entity", NAMES[2], "-n", "2"),
 }
 

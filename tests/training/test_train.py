@@ -133,7 +133,7 @@ def test_training_stops_within_an_epoch_and_validates(tmp_path, monkeypatch, con
 
 def test_a_quick_look_is_told_and_short(tmp_path):
     said = []
-    run = train(toy(), out=tmp_path, quick=True, say=said.append, **CPU)
+    run = train(toy(), out=tmp_path, quick=True, say=said.append, **FAST)
     assert said[0].startswith("settings for this graph: a quick look, half a minute of training: ")
     assert run["config"]["minutes"] == 0.5
     assert run["config"]["init"] == "pretrained"
@@ -224,10 +224,10 @@ def test_a_run_from_a_model_resumes_without_that_model(tmp_path):
     quiet = {"say": lambda text: None, "progress_bar": False}
     train(toy(), GRAPH, tmp_path / "old", **quiet)
     more = {"start": tmp_path / "old", "device": "cpu", "schedule": "constant", **quiet}
-    train(toy(), out=tmp_path / "whole", max_epochs=3, **more)
+    train(toy(), out=tmp_path / "whole", max_epochs=2, **more)
     train(toy(), out=tmp_path / "parts", max_epochs=1, **more)
     shutil.rmtree(tmp_path / "old")
-    train(toy(), out=tmp_path / "parts", max_epochs=3, resume=True, **quiet)
+    train(toy(), out=tmp_path / "parts", max_epochs=2, resume=True, **quiet)
     ours, theirs = weights(tmp_path / "parts"), weights(tmp_path / "whole")
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
