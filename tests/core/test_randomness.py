@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import torch
 
-from pathe.core.randomness import below, draw, keyed, name_keys
+from pathe.core.randomness import below, draw, keyed, name_keys, seed_torch
 
 
 def test_states_depend_on_every_key_and_on_nothing_else():
@@ -35,3 +35,11 @@ def test_keys_of_names_are_fixed_and_differ():
     assert torch.equal(name_keys(names[::-1]), keys.flip(0))
     assert keys[1] == 3405396810240292928  # BLAKE2b, 8 bytes, little endian
     assert name_keys([]).shape == (0,)
+
+
+def test_torch_is_seeded_as_by_its_own_function():
+    for seed in (0, 5, -3, 2**63 - 1):
+        torch.manual_seed(seed)
+        expected = torch.rand(3)
+        seed_torch(seed, torch.device("cpu"))
+        assert torch.equal(torch.rand(3), expected)

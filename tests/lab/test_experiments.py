@@ -278,6 +278,7 @@ def test_defaults_are_those_of_the_config():
     assert experiment.config(0) == Config()
 
 
+@pytest.mark.pictures
 def test_the_figure_of_paths_per_triple_is_drawn_once_there_are_two(place):
     (place / "results").mkdir()
     page = place / "page.md"
@@ -293,6 +294,7 @@ def test_the_figure_of_paths_per_triple_is_drawn_once_there_are_two(place):
     assert "<svg" in text
 
 
+@pytest.mark.pictures
 def test_positions_of_a_model_are_drawn(tmp_path):
     draw_model_positions(ROOT / "models" / "fb15k237-link", tmp_path / "p.svg")
     text = (tmp_path / "p.svg").read_text()

@@ -8,9 +8,12 @@ import re
 import sys
 import traceback
 from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
+
+import typer
 
 from pathe.cli import output
 from pathe.cli.main import main
@@ -20,6 +23,10 @@ COMMAND = [
     "-c",
     "from pathe.cli.main import main; main()",
 ]  # as a process of its own
+
+
+# Building all commands from their functions takes longer than many a command.
+built = cache(typer.main.get_command)
 
 
 def pathe(*args: str | Path, cwd: Path | None = None, **env: str) -> SimpleNamespace:
@@ -34,6 +41,7 @@ def pathe(*args: str | Path, cwd: Path | None = None, **env: str) -> SimpleNames
         redirect_stdout(out),
         redirect_stderr(err),
         mock.patch.object(sys, "argv", argv),
+        mock.patch.object(typer.main, "get_command", built),
         mock.patch.dict(os.environ, env),
     ):
         try:

@@ -7,6 +7,7 @@ import resource
 import subprocess
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -71,9 +72,15 @@ def commit() -> str | None:
     """Returns the git commit of the running source, with `-dirty` if it was changed."""
     if "PATHE_COMMIT" in os.environ:  # for copies without a repository
         return os.environ["PATHE_COMMIT"]
+    return _commit_of(Path(__file__).parent)
+
+
+@cache
+def _commit_of(folder: Path) -> str | None:
+    """Asks git once: what runs is what was there when the process started."""
 
     def git(*args: str) -> str:
-        command, folder = ["git", *args], Path(__file__).parent
+        command = ["git", *args]
         return subprocess.run(command, capture_output=True, text=True, cwd=folder).stdout.strip()
 
     with suppress(OSError):  # there is no git

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pathe.core.config import Config
 from pathe.core.errors import TrainingError
-from pathe.core.randomness import keyed
+from pathe.core.randomness import keyed, seed_torch
 from pathe.evaluation.ranking import sampled
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.builder import STEP
@@ -154,7 +154,7 @@ class Learner(pl.LightningModule, ABC):
             places = torch.arange(len(self.batches))
             seeds = keyed(self.config.seed, STEP, epoch, places, self.global_rank)
             self.seeds_of, self.seeds = epoch, (seeds.tolist(), seeds.to(self.device))
-        torch.manual_seed(self.seeds[0][place])  # dropout
+        seed_torch(self.seeds[0][place], self.device)  # dropout
         loss = self.loss(ids_B, self.seeds[1][place])
         if place == 0:
             self.loss_sum, self.loss_count = torch.zeros_like(self.loss_sum), 0
