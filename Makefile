@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test test-fast check reproduce bench clean
+.PHONY: help setup demo test test-slow check reproduce bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -30,17 +30,18 @@ demo: setup  ## answer, explain, fine-tune and compare on a small graph, without
 	@$(BIN)/python -c 'import json, sys; mrr = json.load(open("runs/demo/result.json"))["mrr"]; \
 	print(f"test MRR {mrr:.3f}: " + ("fine" if mrr > 0.7 else "expected above .7")); sys.exit(mrr <= 0.7)'
 
-test: setup  ## run all tests
-	$(BIN)/python -m pytest
-
-test-fast: setup  ## run all tests but the slow ones
+test: setup  ## run the tests but the slow ones: about five minutes on two cores
 	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: setup  ## run the slow tests: training runs, tutorials and README commands
+	$(BIN)/python -m pytest -m slow
 
 check: setup  ## run what CI runs: formatting, lint, types, all tests
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(MAKE) test
+	$(MAKE) test-slow
 
 reproduce: setup  ## run an experiment: make reproduce NAME=wn18rr-relation DATA=FOLDER (no NAME: list them)
 	$(BIN)/pathe reproduce $(NAME) $(if $(DATA),--data $(DATA))

@@ -184,8 +184,8 @@ def test_true_examples_without_a_label_are_allowed_for():
 
 def test_examples_that_were_drawn_as_false_but_are_true_are_allowed_for():
     """A quarter of the false examples are true ones in fact; that is known, not which ones."""
-    (x, relations, true, _), _ = planted(6000, noise=4.0)
-    doubt = torch.full((6000,), 0.25)
+    (x, relations, true, _), _ = planted(3000, noise=4.0)
+    doubt = torch.full((3000,), 0.25)
     n_swapped = int((~true).sum()) // 3  # one true one for three false ones
     labels = true.clone()
     labels[true.nonzero()[:n_swapped, 0]] = False
