@@ -17,6 +17,7 @@ from pathe.cli.main import app
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 # These take minutes, or need a hub or benchmark data; their names and options are checked only.
 NOT_RUN = {"train", "tune", "pretrain", "reproduce", "push", "pull"}
+SLOW = {"missing", "check"}
 FIRST = re.findall(r"pathe [a-z]+ [^[]+", typer.main.get_command(app).help or "")
 
 
@@ -57,7 +58,13 @@ def test_the_first_page_opens_with_what_to_type() -> None:
     assert pathe("--help").stdout.index("pathe analyze") < pathe("--help").stdout.index("Options")
 
 
-@pytest.mark.parametrize("name", sorted(set(COMMANDS) - NOT_RUN))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW))
+        for name in sorted(set(COMMANDS) - NOT_RUN)
+    ],
+)
 def test_its_example_works(name: str, tmp_path: Path) -> None:
     for folder in ("examples", "models"):
         (tmp_path / folder).symlink_to(ROOT / folder)

@@ -139,6 +139,7 @@ def test_a_graph_with_too_few_facts_says_so():
         p.classify([("e0000", "r0", "e0002")])
 
 
+@pytest.mark.slow
 def test_planted_gaps_are_true_and_planted_errors_are_suspicious(tmp_path):
     made = films(seed=1)
     path = tmp_path / "films.tsv"
