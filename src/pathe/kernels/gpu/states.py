@@ -71,8 +71,8 @@ def _update_backward(
         g_o = tl.load(grad + at, mask=live, other=0.0)
         size, share = _size(a_d, D)
         y_d = a_d * share[:, None]
-        linear = tl.dot(x_d, from_x, input_precision="tf32")
-        linear += tl.dot(y_d, from_a, input_precision="tf32")
+        linear = tl.dot(x_d, from_x, input_precision="tf32x3")  # its signs are the forward pass's
+        linear += tl.dot(y_d, from_a, input_precision="tf32x3")
         g_linear = tl.where(linear > 0.0, g_o, 0.0)
         g_y = tl.dot(g_linear, to_a, input_precision="tf32")
         radial = tl.sum(g_y * a_d, 1) * (1.0 / (1.0 + size) - share) / (size * size * D)
@@ -132,7 +132,7 @@ def _answer_scores_backward(
         g = tl.load(grad + b * n_entities + e, mask=live, other=0.0)[:, None]
         at = rows[:, None] * D + d
         x_d = tl.load(x + at, mask=live[:, None], other=0.0)
-        hidden = tl.dot(x_d, first_dh, input_precision="tf32") + asked_h
+        hidden = tl.dot(x_d, first_dh, input_precision="tf32x3") + asked_h
         g_hidden = tl.where(hidden > 0.0, g * second_h, 0.0)
         g_x = tl.dot(g_hidden, first_hd, input_precision="tf32")
         tl.store(grad_x + at, g_x, mask=live[:, None])
