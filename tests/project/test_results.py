@@ -308,7 +308,7 @@ def test_the_page_of_experiments_shows_what_tuning_found():
 
 def test_the_readme_shows_zero_shot_figures_as_the_page_does():
     page, text = ((ROOT / name).read_text() for name in ("docs/results.md", "README.md"))
-    table = text.split("PathE, ULTRA's protocol")[1].split("**Trained on one graph.**")[0]
+    table = text.split("PathE, ULTRA's protocol")[1].split("**Fine-tuned.**")[0]
     rows = [line for line in table.splitlines()[2:] if line.startswith("|")]
     assert len(rows) == 6
     for row in rows:
@@ -317,6 +317,15 @@ def test_the_readme_shows_zero_shot_figures_as_the_page_does():
     assert f"a mean Hits@1 of {hits} on the GraIL graphs" in " ".join(text.split())
     found = json.loads((ROOT / "results" / "zero-shot.json").read_text())
     assert found["model"] == model_digest(SHIPPED)
+
+
+def test_the_readme_shows_fine_tuned_figures_as_the_page_does():
+    page, text = ((ROOT / name).read_text() for name in ("docs/results.md", "README.md"))
+    table = text.split("**Fine-tuned.**")[1].split("**Trained from scratch.**")[0]
+    rows = [line for line in table.splitlines() if line.startswith("|")][2:]
+    assert len(rows) == 4
+    for row in rows:
+        assert row.replace("(results/", "(../results/") in page
 
 
 def short(value: float) -> str:

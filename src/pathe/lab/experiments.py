@@ -255,10 +255,6 @@ def summarise(experiment: Experiment, found: list[Result]) -> Result:
         "metrics": spread(found),
         "all_metrics": spread([r["all"] for r in found]) if "all" in first else {},
         "inference": {p: spread([r["inference"][p] for r in found]) for p in protocols},
-        "relation_metrics": spread([r["relation"] for r in found]) if "relation" in first else {},
-        "inference_relation": spread([r["inference"]["full"]["relation"] for r in found])
-        if "relation" in protocols.get("full", {})
-        else {},
         "validation": validation_of(first["config"]),
         "valid_score": statistics.fmean(scores),
         "train_seconds": statistics.fmean(r["train_seconds"] for r in found),

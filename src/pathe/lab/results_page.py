@@ -21,6 +21,7 @@ BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
 POSITIONS = "fb15k237-link"  # the model whose position vectors are drawn
 COLUMNS = [TITLES[key] for key in HEADLINE]
 PAIRS = [f"{family} v{v}" for family in ("FB15k-237", "WN18RR") for v in (1, 2, 3, 4)]
+TASKS = {"tuned": "fine-tuned link"}  # what a table's models predict, unless its name says so
 INCHES = (6.4, 4.2)  # size of a plot
 
 
@@ -243,7 +244,7 @@ def _recipes(summaries: list[Result]) -> Iterator[str]:
 def _missed(summaries: list[Result]) -> Iterator[str]:
     """Yields the list of results below the bar that was set for them."""
     missed = [
-        f"- {s['title']}, {s['table']} prediction: {TITLES[key]} "
+        f"- {s['title']}, {TASKS.get(s['table'], s['table'])} prediction: {TITLES[key]} "
         f"{_below(judged(s)[key]['mean'], bar)} instead of at least {_figure(bar)} ({_link(s)})"
         for s in summaries
         for key, bar in s["bars"].items()
