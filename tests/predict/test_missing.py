@@ -174,6 +174,6 @@ def test_models_of_relations_only_say_so():
 def test_gaps_of_the_films_graph_are_found_by_the_pretrained_model():
     made, p = films(), Predictor(ROOT / "examples" / "films.csv")
     right = set(names(p.missing(len(made.gaps)))) & set(made.gaps)
-    assert len(right) >= 0.85 * len(made.gaps)
+    assert len(right) >= 0.9 * len(made.gaps)  # recall, and precision: as many are listed
     nationalities = {gap for gap in made.gaps if gap[1] == "nationality"}
     assert len(right & nationalities) >= 0.8 * len(nationalities)
