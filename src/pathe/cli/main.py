@@ -18,6 +18,7 @@ from pathe.cli.lab import reproduce, tune
 from pathe.cli.model import config, evaluate, train
 from pathe.cli.output import err, out, prepare_output
 from pathe.cli.pretrain import pretrain
+from pathe.cli.serve import serve
 from pathe.cli.use import embed, predict, pull, push, rules, schema, similar
 from pathe.core.errors import Interrupted, PatheError
 
@@ -76,6 +77,7 @@ PANELS = {
     "Graphs": (analyze, paths, convert),
     "Models": (train, pretrain, evaluate, config, push, pull),
     "Predictions": (predict, missing, classify, check, similar, rules, embed, schema),
+    "Server": (serve,),
     "Research": (reproduce, tune),
 }
 for panel, commands in PANELS.items():

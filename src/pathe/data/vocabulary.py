@@ -208,6 +208,12 @@ class GrowingVocabulary:
         self._added: dict[str, int] = {}
         self._new: list[str] = []
 
+    def copy(self) -> GrowingVocabulary:
+        """Returns a vocabulary with the same names; names added to one aren't in the other."""
+        other = GrowingVocabulary(self.vocabulary)
+        other._added, other._new = dict(self._added), list(self._new)
+        return other
+
     def __len__(self) -> int:
         return len(self.vocabulary) + len(self._new)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,6 +133,21 @@ class Predictor:
     def names(self) -> Names:
         """Prefixes and labels of the graph: `names.show(name)`, `names.shown(answers)`."""
         return self.entity_names.vocabulary.spellings
+
+    def fork(self) -> Predictor:
+        """Returns another predictor with the same model and graph.
+
+        Facts that are added to or removed from one don't change the other. Each thread needs its
+        own.
+        """
+        other, scorer = copy(self), self.scorer
+        other.entity_names, other._functional = self.entity_names.copy(), dict(self._functional)
+        other.scorer = build_scorer(
+            self.artifact.model, self.artifact.config, self.prepared,
+            n_paths=scorer.n_paths, seed=scorer.seed,
+        )  # fmt: skip
+        other._chosen = other._judged = None
+        return other
 
     # answers
 
@@ -457,6 +473,16 @@ class Predictor:
                 triples |= pattern_triples(score.bridge, from_head(score.bridge, kinds))
         return score.without(left_out, triples)
 
+    def rank_with(
+        self, head: str, relation: str, tail: str, score: float, asked: Part | None = None
+    ) -> int:
+        """Returns the rank that a triple would have with another score, as in `score`."""
+        ids_13, part = self._ids([(head, relation, tail)]), self._part(asked)
+        [(_, scores_1C, known_1C)] = self._scores(self.scorer, ids_13, part)
+        known_1C[0, ids_13[0, PARTS.index(part)]] = True  # it doesn't compete with itself
+        others_C = scores_1C[0][~known_1C[0]]
+        return 1 + int((others_C > score).sum()) + int((others_C == score).sum()) // 2
+
     def rules(
         self, relations: str | Iterable[str] | None = None, k: int = 5, *, facts: int = 32
     ) -> Iterator[Rule]:
@@ -509,7 +535,13 @@ class Predictor:
             check_fact(fact)
         if not old:
             return 0
-        ids_N3 = self._ids(old).unique(dim=0)
+        ids_N3 = self.check_known(old)
+        self._replace_graph(self.prepared.remove(ids_N3), ids_N3[:, [0, 2]].unique().long())
+        return len(ids_N3)
+
+    def check_known(self, facts: list[Fact]) -> Tensor:
+        """Returns the ids of facts that `remove` can remove; raises an error if one is unknown."""
+        ids_N3: Tensor = self._ids(facts).unique(dim=0)
         for known, ids in zip(self.prepared.known().contains(ids_N3).tolist(), ids_N3, strict=True):
             if not known:
                 [(head, relation, tail)] = self._named([tuple(ids.tolist())])
@@ -517,8 +549,7 @@ class Predictor:
                     f"({head!r}, {relation!r}, {tail!r}) can't be removed: the graph doesn't have "
                     "it. Nothing was removed."
                 )
-        self._replace_graph(self.prepared.remove(ids_N3), ids_N3[:, [0, 2]].unique().long())
-        return len(ids_N3)
+        return ids_N3
 
     def _replace_graph(self, prepared: PreparedGraph, changed_U: Tensor) -> None:
         replace_graph(self.scorer, self.artifact.config, prepared, changed_U)

@@ -1,0 +1,207 @@
+"""What requests get: plain dicts with exact names, and labels to show beside them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pathe.core.errors import ConfigError, PatheError
+from pathe.core.types import PARTS, Fact, Part, Progress, Query, fill, open_part
+from pathe.predict.predictor import Predictor
+from pathe.predict.results import BridgeEvidence, Explanation, PatternEvidence, relation_arrows
+from pathe.serve.graphs import ServedGraph
+
+Row = dict[str, Any]
+MOST_KNOWN = 100  # known answers that are listed beside predictions
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """Which answers to a query are wanted."""
+
+    k: int = 10
+    offset: int = 0
+    known: bool = False
+    type: str | None = None
+    plausible: bool = True
+
+
+def answers(
+    graph: ServedGraph, p: Predictor, queries: Sequence[Query], options: AnswerOptions
+) -> list[Row | Exception]:
+    """Answers queries together; a query that can't be answered gets the error as its result."""
+    results: list[Row | Exception] = []
+    exact: list[Query] = []
+    for query in queries:
+        try:
+            open_part(query)
+            exact.append(p.exact(query))
+            results.append({})
+        except PatheError as error:
+            results.append(error)
+    which: Any = {"type": options.type} if options.type else {}
+    if not options.plausible:
+        which["plausible"] = False
+    try:
+        found = list(
+            p.answer(exact, options.k + options.offset, filter_known=not options.known, **which)
+        )
+    except PatheError as error:
+        return [error for _ in queries]
+    good = iter(zip(exact, found, strict=True))
+    for i, result in enumerate(results):
+        if not isinstance(result, Exception):
+            query, own = next(good)
+            results[i] = _answers(graph, p, query, own, options)
+    return results
+
+
+def _answers(
+    graph: ServedGraph, p: Predictor, query: Query, found: Any, options: AnswerOptions
+) -> Row:
+    rows = []
+    for answer in found[options.offset :]:
+        held_out = fill(query, answer.name) in graph.held_out
+        rows.append(vars(answer) | {"label": graph.show(answer.name), "held_out": held_out})
+    shown = graph.names.shown(found)
+    known = p.known_answers(query)
+    return {
+        **dict(zip(PARTS, query, strict=True)),
+        "labels": {name: graph.show(name) for name in query if name is not None},
+        "asked": open_part(query),
+        "answers": rows,
+        "complete": found.complete,
+        "implausible": found.implausible,
+        "left_out": found.left_out,
+        "notes": shown.notes,
+        "n_known": len(known),
+        "known": [{"name": n, "label": graph.show(n)} for n in known[:MOST_KNOWN]],
+    }
+
+
+def with_labels(graph: ServedGraph, row: Row) -> Row:
+    """Returns a row of a triple with its labels."""
+    return row | {f"{part}_label": graph.show(row[part]) for part in PARTS}
+
+
+def entity(
+    graph: ServedGraph, p: Predictor, name: str, relation: str | None, direction: str,
+    offset: int, limit: int,
+) -> Row:  # fmt: skip
+    """Returns an entity's types and a page of its facts, with counts by relation."""
+    name = p.entity_names.exact(name)
+    found = graph.facts(p, name)
+    counts = Counter((fact[1], own) for fact, own in found)
+    if relation:
+        relation = p.relation_names.exact(relation)
+    wanted = [
+        with_labels(graph, dict(zip(PARTS, fact, strict=True))) | {"direction": own}
+        for fact, own in found
+        if (not relation or fact[1] == relation) and direction in ("both", own)
+    ]
+    return {
+        "name": name,
+        "label": graph.show(name),
+        "types": graph.types_of.get(name, []),
+        "total": len(wanted),
+        "offset": offset,
+        "facts": wanted[offset : offset + limit],
+        "counts": [
+            {"relation": r, "label": graph.show(r), "direction": own, "facts": n}
+            for (r, own), n in counts.most_common()
+        ],
+    }
+
+
+def explanation(graph: ServedGraph, p: Predictor, fact: Fact, asked: Part | None) -> Row:
+    """Returns the evidence for a triple."""
+    found = p.explain(*fact, asked)
+    names = {found.head, found.relation, found.tail}
+    for steps in _paths(found):
+        names.update(name for step in steps for name in step)
+    for pattern in found.patterns:
+        names.update(relation.removeprefix("^") for relation in pattern.relations)
+    about = found.as_dict()
+    for row, pattern in zip(about["patterns"], found.patterns, strict=True):
+        shown = [graph.show(relation) for relation in pattern.relations]
+        row |= {"labels": shown, "words": relation_arrows(shown), "figures": pattern.figures()}
+    return about | {"labels": {name: graph.show(name) for name in sorted(names)}}
+
+
+def _paths(found: Explanation) -> Iterable[list[Fact]]:
+    for pattern in found.patterns:
+        yield from pattern.instances
+    yield from (bridge.steps for bridge in found.bridges)
+    yield from (path.steps for path in found.paths)
+
+
+def rescored(
+    p: Predictor, fact: Fact, asked: Part | None, patterns: list[list[str]],
+    paths: list[list[Fact]],
+) -> Row:  # fmt: skip
+    """Returns a triple's score and rank without some patterns or paths, and with them."""
+    [before] = p.score([fact], asked)
+    left_out: list[Any] = [BridgeEvidence(steps, 0.0) for steps in paths]
+    left_out += [PatternEvidence(own, [], 0, True, 0.0, 0.0, 0, 0) for own in patterns]
+    score = p.score_without(*fact, left_out, asked) if left_out else before.score
+    rank = p.rank_with(*fact, score, asked) if left_out else before.rank
+    return {
+        "score": score, "rank": rank, "score_before": before.score, "rank_before": before.rank,
+    }  # fmt: skip
+
+
+def missing(
+    graph: ServedGraph, p: Predictor, of: Row, k: int, least: float, progress: Progress
+) -> Row:
+    """Returns the facts that the graph most probably lacks."""
+    found = p.missing(k, min_probability=least, reasons=k <= 50, progress=progress, **of)
+    return {"triples": [with_labels(graph, vars(row)) for row in found]}
+
+
+def suspicious(
+    graph: ServedGraph, p: Predictor, of: Row, k: int, sample: int | None, progress: Progress
+) -> Row:
+    """Returns the facts that the rest of the graph speaks against."""
+    found = p.check(k, sample=sample, progress=progress, **of)
+    return {"facts": [with_labels(graph, vars(row)) for row in found]}
+
+
+def rules(graph: ServedGraph, p: Predictor, relation: str | None, k: int) -> Row:
+    """Returns the paths that the model trusts most, of one relation or of all."""
+    rows = []
+    for rule in p.rules(relation or None, k):
+        shown = [graph.show(own) for own in rule.path]
+        rows.append(
+            asdict(rule)
+            | {"label": graph.show(rule.relation), "labels": shown, "words": relation_arrows(shown)}
+        )
+    return {"rules": rows}
+
+
+# files
+
+
+def as_csv(rows: list[Row]) -> str:
+    """Returns rows as CSV; lists become text with semicolons."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    columns = list(rows[0]) if rows else []
+    writer.writerow(columns)
+    for row in rows:
+        cells = (row[column] for column in columns)
+        writer.writerow(["; ".join(map(str, c)) if isinstance(c, list) else c for c in cells])
+    return out.getvalue()
+
+
+def as_turtle(graph: ServedGraph, rows: list[Row]) -> str:
+    """Returns the triples of rows as Turtle."""
+    from pathe.data.iris import rdf_lines
+
+    if rows and not set(PARTS) <= set(rows[0]):
+        raise ConfigError("Only triples can be written as Turtle: choose csv or json.")
+    start, line = rdf_lines(".ttl", graph.names)
+    return start + "".join(line(*(row[part] for part in PARTS)) for row in rows)

@@ -1,0 +1,356 @@
+"""The REST interface: every call, bad input, visitors' changes, tokens, limits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from fastapi.testclient import TestClient
+
+from pathe import Predictor
+from pathe.core.errors import DataError, PatheError
+from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.serve.app import Limits, build_app
+from pathe.serve.graphs import ServedGraph, Source
+
+ROOT = Path(__file__).parents[2]
+BASE = "/api/v1/graphs/europe"
+CAPITAL = {"head": "Paris", "relation": "capital of", "tail": "France"}
+TOKEN = "secret"
+
+
+def europe() -> KnowledgeGraph:
+    return KnowledgeGraph.read(ROOT / "examples" / "europe.csv", split=(0.8, 0.1, 0.1), seed=3)
+
+
+def served(**options) -> ServedGraph:
+    return ServedGraph(Source("europe", europe(), **options), "cpu")
+
+
+@pytest.fixture(scope="module")
+def client():
+    with TestClient(build_app([served()]), raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def plain() -> Predictor:
+    kg = europe()
+    return Predictor(replace(kg, valid=kg.valid[:0], test=kg.test[:0]), device="cpu")
+
+
+def get(client, path, status=200, **query):
+    response = client.get(f"{BASE}{path}", params=query)
+    assert response.status_code == status, response.text
+    return response.json()
+
+
+def test_the_graph_is_described(client):
+    [about] = client.get("/api/v1/graphs").json()["graphs"]
+    kg = europe()
+    assert about["name"] == "europe"
+    assert about["triples"] == len(kg.train)
+    assert about["held_out"] == len(kg.valid) + len(kg.test)
+    assert about["model"]["title"] == "pre-trained"
+    more = get(client, "")
+    assert sum(relation["facts"] for relation in more["relations_list"]) == len(kg.train)
+    assert "PathE" in more["card"]
+
+
+def test_entities_are_found_and_shown(client):
+    assert get(client, "/entities", q="itly")["entities"][0]["name"] == "Italy"
+    assert len(get(client, "/entities", q="a", limit=3)["entities"]) == 3
+    card = get(client, "/entity", name="Italy", limit=2)
+    assert len(card["facts"]) == 2
+    assert card["total"] == sum(row["facts"] for row in card["counts"])
+    rest = get(client, "/entity", name="Italy", offset=2, limit=1000)
+    assert len(rest["facts"]) == card["total"] - 2
+    borders = get(client, "/entity", name="Italy", relation="borders", direction="out")
+    assert {(f["head"], f["relation"]) for f in borders["facts"]} == {("Italy", "borders")}
+
+
+def test_answers_are_those_of_the_predictor(client, plain):
+    found = get(client, "/predict", head="Italy", relation="borders", k=5)
+    expected = plain.tails("Italy", "borders", k=5)
+    assert [a["name"] for a in found["answers"]] == [a.name for a in expected]
+    assert found["answers"][0]["score"] == pytest.approx(expected[0].score, abs=1e-4)
+    second = get(client, "/predict", head="Italy", relation="borders", k=2, offset=3)
+    assert second["answers"] == found["answers"][3:]
+    heads = get(client, "/predict", relation="capital of", tail="France", k=2)
+    assert heads["asked"] == "head"
+    between = get(client, "/predict", head="Paris", tail="France", k=1)
+    assert between["asked"] == "relation"
+
+
+def test_held_out_facts_are_marked_not_filtered(client):
+    kg = europe()
+    held_out = {
+        (kg.entities[h], kg.relations[r], kg.entities[t])
+        for split in (kg.valid, kg.test)
+        for h, r, t in split.tolist()
+    }
+    head, relation, _ = min(held_out)
+    found = get(client, "/predict", head=head, relation=relation, k=300, plausible=False)
+    assert {a["name"] for a in found["answers"] if a["held_out"]} == {
+        t for h, r, t in held_out if (h, r) == (head, relation)
+    }
+
+
+def test_many_queries_are_answered_in_one_request(client):
+    queries = [{"head": "Italy", "relation": "borders"}, {"head": "Paris", "tail": "France"}]
+    found = client.post(f"{BASE}/predict", json={"queries": queries, "k": 2}).json()["results"]
+    one = get(client, "/predict", head="Italy", relation="borders", k=2)
+    assert [a["name"] for a in found[0]["answers"]] == [a["name"] for a in one["answers"]]
+    assert found[1]["asked"] == "relation"
+    queries[1]["tail"] = "Nowhere"
+    response = client.post(f"{BASE}/predict", json={"queries": queries})
+    assert response.status_code == 404
+    assert response.json()["detail"].startswith("queries.1: unknown entity 'Nowhere'")
+
+
+def test_triples_are_scored_and_judged(client):
+    wrong = CAPITAL | {"tail": "Spain"}
+    found = client.post(f"{BASE}/score", json={"triples": [CAPITAL, wrong]}).json()["triples"]
+    assert found[0]["rank"] < found[1]["rank"]
+    judged = client.post(f"{BASE}/classify", json={"triples": [CAPITAL, wrong]}).json()["triples"]
+    assert judged[0]["probability"] > judged[1]["probability"]
+
+
+def test_reasons_can_be_left_out(client):
+    why = get(client, "/explain", **CAPITAL)
+    pattern = why["patterns"][0]
+    assert pattern["effect"] > 0
+    assert why["labels"]["Paris"] == "Paris"
+    body = CAPITAL | {"without": {"patterns": [pattern["relations"]]}}
+    found = client.post(f"{BASE}/explain", json=body).json()
+    assert found["score_before"] == pytest.approx(why["score"], abs=0.1)
+    assert found["score"] == pytest.approx(why["score"] - pattern["effect"], abs=0.1)
+    assert found["rank"] >= found["rank_before"]
+    alone = client.post(f"{BASE}/explain", json=CAPITAL).json()
+    assert alone["score"] == alone["score_before"]
+
+
+def test_missing_suspicious_similar_and_rules(client):
+    lacking = get(client, "/missing", relation="borders", k=5)["triples"]
+    assert len(lacking) == 5
+    assert {row["relation"] for row in lacking} == {"borders"}
+    doubted = get(client, "/suspicious", entity="Paris", k=2)["facts"]
+    assert all("Paris" in (row["head"], row["tail"]) for row in doubted)
+    assert len(get(client, "/similar", entity="Paris", k=3)["entities"]) == 3
+    [rule] = get(client, "/rules", relation="capital of", k=1)["rules"]
+    assert rule["relation"] == "capital of"
+
+
+def test_changes_are_a_visitors_own(client):
+    query = {"head": "Paris", "relation": "capital of", "k": 1, "known": True}
+    before = get(client, "/predict", **query)
+    card = get(client, "/entity", name="Paris")["total"]
+    body = {"add": [{"head": "Atlantis", "relation": "borders", "tail": "Paris"}]}
+    made = client.post(f"{BASE}/overlays", json=body).json()
+    assert (made["added"], made["removed"]) == (1, 0)
+    same = client.post(f"{BASE}/overlays", json=body).json()
+    assert same["overlay"] == made["overlay"]  # a hash of the facts
+    overlay = made["overlay"]
+    assert get(client, f"/overlays/{overlay}") == body | {"remove": []}
+    assert get(client, "/entity", name="Paris", overlay=overlay)["total"] == card + 1
+    get(client, "/entity", name="Atlantis", overlay=overlay)
+    changed = get(client, "/predict", head="Atlantis", relation="borders", overlay=overlay)
+    assert changed["answers"]
+    get(client, "/entity", 404, name="Atlantis")
+    assert get(client, "/entity", name="Paris")["total"] == card
+    assert get(client, "/predict", **query) == before
+    get(client, "/predict", 404, **query, overlay="0123456789abcdef")
+
+
+def test_lists_can_be_downloaded(client):
+    response = client.get(f"{BASE}/predict", params={"head": "Italy", "relation": "borders",
+                                                     "k": 3, "format": "csv"})  # fmt: skip
+    assert response.headers["content-type"].startswith("text/csv")
+    assert "attachment" in response.headers["content-disposition"]
+    lines = response.text.splitlines()
+    assert lines[0].startswith("head,relation,tail,rank")
+    assert len(lines) == 4
+    response = client.get(f"{BASE}/entity", params={"name": "Italy", "format": "ttl"})
+    assert response.text.count(" .\n") > 10
+    similar = client.get(f"{BASE}/similar", params={"entity": "Italy", "format": "ttl"})
+    assert similar.status_code == 400
+
+
+BAD = [
+    ("GET", "/predict?head=Paris", None, 400, "Give two of head, relation and tail"),
+    ("GET", "/predict?head=Paris&relation=capitalof", None, 404, "Closest: 'capital of'"),
+    ("GET", "/predict?head=Paris&relation=borders&k=0", None, 422, "k: Input should be"),
+    ("GET", "/predict?head=Paris&relation=borders&k=x", None, 422, "k: "),
+    ("GET", "/predict?head=Paris&relation=borders&type=City", None, 400, "no types"),
+    ("GET", "/predict?head=&relation=borders", None, 422, "head: "),
+    ("GET", f"/predict?head={'x' * 2001}&relation=borders", None, 422, "head: "),
+    ("GET", "/predict?head=%ff&relation=borders", None, 404, "unknown entity"),
+    ("GET", "/predict?head=%00&relation=borders", None, 404, "unknown entity"),
+    ("GET", "/predict?head=..%2F..%2Fetc%2Fpasswd&relation=borders", None, 404, "unknown entity"),
+    ("GET", "/entity", None, 422, "name: Field required"),
+    ("GET", "/entity?name=Nowhere", None, 404, "unknown entity 'Nowhere'"),
+    ("GET", "/entity?name=Paris&direction=up", None, 422, "direction: "),
+    ("GET", "/explain?head=Paris&relation=borders", None, 422, "tail: Field required"),
+    ("GET", "/explain?head=Paris&relation=borders&tail=Nowhere", None, 404, "unknown entity"),
+    ("GET", "/missing?relation=unknown", None, 404, "unknown relation"),
+    ("GET", "/missing?min_probability=2", None, 422, "min_probability: "),
+    ("GET", "/suspicious?sample=0", None, 422, "sample: "),
+    ("GET", "/similar?entity=Nowhere", None, 404, "unknown entity"),
+    ("GET", "/rules?relation=unknown", None, 404, "unknown relation"),
+    ("GET", "/nothing", None, 404, "Not Found"),
+    ("GET", "/overlays/zzz", None, 404, "no overlay 'zzz'"),
+    ("POST", "/predict", {"queries": []}, 422, "queries: "),
+    ("POST", "/predict", {"queries": [{"head": "Paris"}]}, 400, "queries.0: Give two"),
+    ("POST", "/predict", {"queries": [{"head": "Paris", "what": 1}]}, 422, "what: "),
+    ("POST", "/score", {"triples": [CAPITAL], "asked": "both"}, 422, "asked: "),
+    ("POST", "/score", {"triples": [CAPITAL] * 1001}, 422, "triples: "),
+    ("POST", "/score", {"triples": [{"head": 1}]}, 422, "head: "),
+    ("POST", "/classify", {}, 422, "triples: Field required"),
+    ("POST", "/explain", CAPITAL | {"without": {"patterns": [["x"]]}}, 404, "unknown relation"),
+    ("POST", "/explain", CAPITAL | {"without": {"paths": [[["a", "b", "c"]]]}}, 404, "unknown"),
+    ("POST", "/overlays", {"add": [CAPITAL | {"relation": "new"}]}, 404, "unknown relation"),
+    ("POST", "/overlays", {"remove": [CAPITAL | {"tail": "Spain"}]}, 400, "can't be removed"),
+    ("POST", "/overlays", {"add": [CAPITAL] * 101}, 400, "at most 100"),
+    ("POST", "/facts", {"add": [CAPITAL]}, 400, "read-only"),
+    ("POST", "/score", b"{not json", 422, "JSON"),
+    ("POST", "/score", b"", 422, "body: "),
+    ("DELETE", "/facts", None, 405, "Method Not Allowed"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status", "words"), BAD)
+def test_bad_input_gets_a_sentence(client, method, path, body, status, words):
+    given = {"content": body} if isinstance(body, bytes) else {} if body is None else {"json": body}
+    headers = {"content-type": "application/json"}
+    response = client.request(method, f"{BASE}{path}", headers=headers, **given)
+    found = response.json()
+    assert response.status_code == found["status"] == status, found
+    assert response.headers["content-type"] == "application/problem+json"
+    assert words in found["detail"]
+    assert "Traceback" not in response.text
+
+
+def test_an_unknown_graph(client):
+    response = client.get("/api/v1/graphs/asia/predict")
+    assert response.status_code in (404, 422)
+    assert "europe" in client.get("/api/v1/graphs/asia").json()["detail"]
+
+
+def test_large_bodies_are_refused():
+    with TestClient(build_app([served()], limits=Limits(body=1000))) as client:
+        response = client.post(f"{BASE}/score", json={"triples": [CAPITAL] * 50})
+        assert response.status_code == 413
+        endless = (b"x" for _ in range(10))  # sent in chunks, without a length
+        assert client.post(f"{BASE}/score", content=endless).status_code == 413
+
+
+def test_a_full_queue_says_when_to_come_back():
+    with TestClient(build_app([served()], limits=Limits(waiting=0))) as client:
+        response = client.get(f"{BASE}/similar", params={"entity": "Paris"})
+        assert response.status_code == 429
+        assert response.headers["retry-after"] == "1"
+
+
+def test_long_work_ends_in_time():
+    with TestClient(build_app([served()], limits=Limits(slow_seconds=0.05))) as client:
+        response = client.get(f"{BASE}/missing")
+        assert response.status_code == 504
+        assert "within 0.05 seconds" in response.json()["detail"]
+
+
+def test_a_token_is_needed_where_one_is_set():
+    app = build_app([served()], token=TOKEN)
+    with TestClient(app) as client:
+        assert client.get("/api/v1/graphs").status_code == 401
+        for given in ("Bearer wrong", TOKEN, "Bearer ", f"Bearer {TOKEN}x", "Bearer \xff"):
+            headers = {"authorization": given.encode("latin-1")}
+            assert client.get("/api/v1/graphs", headers=headers).status_code == 401
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        assert client.get("/api/v1/graphs", headers=headers).status_code == 200
+        assert client.get("/metrics").status_code == 401
+        assert client.get("/").status_code == 200  # the page asks for it
+    with TestClient(build_app([served()], token=TOKEN, public=True)) as client:
+        assert client.get("/api/v1/graphs").status_code == 200
+
+
+def test_facts_are_changed_for_everyone_and_stay(tmp_path):
+    journal = tmp_path / "changes.jsonl"
+    new = {"head": "Atlantis", "relation": "borders", "tail": "Portugal"}
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    graph = served(journal=journal)
+    with TestClient(build_app([graph], token=TOKEN, public=True)) as client:
+        before = get(client, "/entity", name="Portugal")["total"]
+        assert client.post(f"{BASE}/facts", json={"add": [new]}).status_code == 401
+        done = client.post(f"{BASE}/facts", json={"add": [new]}, headers=headers).json()
+        assert done == {"added": 1, "removed": 0}
+        assert get(client, "/entity", name="Portugal")["total"] == before + 1
+        assert get(client, "/entities", q="Atlantis")["entities"][0]["name"] == "Atlantis"
+        bad = {"add": [new | {"relation": "new"}], "remove": [new]}
+        assert client.post(f"{BASE}/facts", json=bad, headers=headers).status_code == 404
+        assert get(client, "/entity", name="Portugal")["total"] == before + 1
+    assert len(journal.read_text().splitlines()) == 1
+    graph = served(journal=journal)
+    with TestClient(build_app([graph], token=TOKEN, public=True)) as client:
+        assert get(client, "/entity", name="Portugal")["total"] == before + 1
+        gone = client.post(f"{BASE}/facts", json={"remove": [new]}, headers=headers).json()
+        assert gone == {"added": 0, "removed": 1}
+    journal.write_text(json.dumps({"add": [], "remove": [["No", "borders", "Portugal"]]}) + "\n")
+    with pytest.raises(PatheError, match="line 1: unknown entity 'No'"):
+        served(journal=journal)
+
+
+def test_every_response_has_security_headers(client):
+    for path in ("/", "/api/v1/health", "/nothing", "/metrics"):
+        headers = client.get(path).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+    assert (
+        "access-control-allow-origin"
+        not in client.get("/api/v1/health", headers={"origin": "http://evil.example"}).headers
+    )
+
+
+def test_other_pages_need_a_name(client):
+    app = build_app([served()], origins=("http://ours.example",), hosts=("testserver",))
+    with TestClient(app) as other:
+        headers = {"origin": "http://ours.example"}
+        allowed = other.get("/api/v1/health", headers=headers).headers
+        assert allowed["access-control-allow-origin"] == "http://ours.example"
+        rebound = other.get("/api/v1/health", headers={"host": "evil.example"})
+        assert rebound.status_code == 400
+
+
+def test_figures_are_counted(client):
+    client.get("/api/v1/health")
+    text = client.get("/metrics").text
+    assert 'pathe_requests_total{path="/api/v1/health",status="200"}' in text
+
+
+def test_the_interface_is_described(client):
+    paths = client.get("/api/v1/openapi.json").json()["paths"]
+    assert "/api/v1/graphs/{graph}/explain" in paths
+    for path in paths.values():
+        assert all(call.get("description") for call in path.values())
+
+
+def test_names_are_data(tmp_path):
+    path = tmp_path / "names.tsv"
+    rows = [("<script>alert(1)</script>", "r", "a"), ("a", "r", "b"), ("b", "r", "=1+1")]
+    path.write_text("".join("\t".join(row) + "\n" for row in rows))
+    graph = ServedGraph(Source("names", KnowledgeGraph.read(path)), "cpu")
+    with TestClient(build_app([graph])) as client:
+        found = client.get("/api/v1/graphs/names/entities", params={"q": "<script>"})
+        assert found.headers["content-type"] == "application/json"
+        assert found.json()["entities"][0]["name"] == "<script>alert(1)</script>"
+
+
+def test_a_journal_in_use(tmp_path):
+    graph = served(journal=tmp_path / "changes.jsonl")
+    with pytest.raises(DataError, match="another server"):
+        served(journal=tmp_path / "changes.jsonl")
+    graph.close()

@@ -1,0 +1,198 @@
+"""`pathe serve` as a process: the client, the docs' curl commands, kills, bad options."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.commands import refused
+
+pytest.importorskip("fastapi")
+
+from pathe.core.errors import PatheError, UnknownNameError
+from pathe.serve.client import Client
+
+ROOT = Path(__file__).parents[2]
+EUROPE = ROOT / "examples" / "europe.csv"
+FACT = ("Paris", "capital of", "France")
+
+
+@contextmanager
+def running(*options: str | Path, **env: str) -> Iterator[tuple[str, subprocess.Popen]]:
+    """Starts a server on a free port; yields its address and the process."""
+    command = [sys.executable, "-m", "pathe", "serve", "--port", "0", "--device", "cpu"]
+    with subprocess.Popen(
+        [*command, *map(str, options)], stderr=subprocess.PIPE, text=True,
+        env=os.environ | env,
+    ) as process:  # fmt: skip
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if found := re.search(r"serving on (http://\S+)", line):
+                break
+        else:
+            raise AssertionError("".join(said))
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        try:
+            yield found[1], process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+
+
+@pytest.fixture(scope="module")
+def url():
+    with running("--data", EUROPE) as (url, _):
+        yield url
+
+
+def test_the_client_gets_what_the_predictor_gives(url):
+    client = Client(url)
+    assert client.graph == "europe"
+    assert client.about()["triples"] == 917
+    assert client.search("pariss", 1)[0]["name"] == "Paris"
+    assert FACT in client.facts("Paris")
+    found = client.tails("Paris", "capital of", k=3, known=True)
+    assert found[0].name == "France"
+    assert found[0].known
+    assert found.complete == ["France"]
+    assert client.heads("capital of", "France", known=True)[0].name == "Paris"
+    assert client.relations("Paris", "France", k=2, known=True)[0].name in ("capital of", "city in")
+    assert [len(one) for one in client.answer([("Paris", "lies on", None)] * 2, k=3)] == [3, 3]
+    assert client.score([FACT])[0].rank == 1
+    assert client.classify([FACT])[0].known
+    why = client.explain(*FACT)
+    without = client.score_without(FACT, patterns=[why["patterns"][0]["relations"]])
+    assert without["score"] < without["score_before"]
+    assert client.missing(2, relation="borders")[0].relation == "borders"
+    assert client.suspicious(2, entity="Paris")[0].rank == 1
+    assert len(client.similar("Paris", 4)) == 4
+    assert client.rules("capital of", 2)[0].relation == "capital of"
+    other = client.what_if(remove=[FACT])
+    assert FACT not in other.facts("Paris")
+    assert FACT in client.facts("Paris")
+    with pytest.raises(UnknownNameError, match="Closest: 'Paris'"):
+        client.tails("Pariss", "capital of")
+    with pytest.raises(PatheError, match="read-only"):
+        client.change(add=[FACT])
+
+
+def test_no_server():
+    with pytest.raises(PatheError, match="no answer"):
+        Client("http://127.0.0.1:9", timeout=1)
+
+
+@pytest.mark.slow
+def test_the_curl_commands_of_the_docs(url, tmp_path):
+    text = (ROOT / "docs" / "serve.md").read_text()
+    commands = re.findall(r"^curl (?:.*\\\n)*.*", text, re.MULTILINE)
+    paths = {re.search(r"8080(/[\w/]*)", command)[1] for command in commands}
+    assert len(commands) >= 18
+    assert {"/metrics", "/api/v1/health", "/api/v1/graphs/europe/facts"} <= paths
+    overlay = "ID"
+    for command in commands:
+        command = command.replace("overlay=ID", f"overlay={overlay}")
+        words = shlex.split(command.replace("\\\n", " ").replace("http://127.0.0.1:8080", url))
+        done = subprocess.run(
+            [*words, "-s", "-w", "%{http_code}"], capture_output=True, text=True, cwd=tmp_path
+        )
+        assert done.returncode == 0, command
+        wanted = "400" if "/facts" in command else "200"  # the graph is read-only here
+        assert done.stdout.endswith(wanted), (command, done.stdout)
+        if "/overlays" in command:
+            overlay = json.loads(done.stdout.removesuffix("200"))["overlay"]
+
+
+@pytest.mark.slow
+def test_several_graphs_from_a_file(tmp_path):
+    listed = tmp_path / "graphs.yaml"
+    (tmp_path / "films.csv").symlink_to(ROOT / "examples" / "films.csv")
+    types = ROOT / "examples" / "films-types.csv"
+    listed.write_text(
+        f"graphs:\n  films: {{data: films.csv, types: {types}}}\n  europe: {{data: {EUROPE}}}\n"
+    )
+    with running("--graphs", listed) as (url, _):
+        with pytest.raises(PatheError, match="name one of films, europe"):
+            Client(url)
+        client = Client(url, "films")
+        assert client.search("Par", 1, type="City")[0]["types"] == ["City"]
+
+
+def test_bad_options_are_refused(tmp_path):
+    assert "Give the graph" in refused("serve")
+    listed = tmp_path / "graphs.yaml"
+    assert "can't be read" in refused("serve", "--graphs", listed)
+    for text, words in {
+        "x": "expected `graphs:`", "graphs: {a: {}}": "expected data", "graphs: [": "not a YAML",
+        "graphs: {a: {data: x, what: y}}": "expected data",
+    }.items():  # fmt: skip
+        listed.write_text(text)
+        assert words in refused("serve", "--graphs", listed)
+    assert "leave out" in refused("serve", "--graphs", listed, "--data", EUROPE)
+    assert "can't be written" in refused(
+        "serve", "--data", EUROPE, "--writable", tmp_path / "no" / "x", "--device", "cpu"
+    )
+
+
+def test_a_port_in_use(url):
+    port = url.rsplit(":", 1)[1]
+    said = refused("serve", "--data", EUROPE, "--port", port, "--device", "cpu")
+    assert "can't listen" in said
+
+
+def kill_while_adding(journal: Path, number: int) -> list[str]:
+    """Adds facts until the server is killed; returns the names that were acknowledged."""
+    done = []
+    with running("--data", EUROPE, "--writable", journal, PATHE_TOKEN="t") as (url, process):
+        client = Client(url, token="t", timeout=10)
+        killer = threading.Timer(0.05 + 0.02 * (number % 10), process.kill)
+        killer.start()
+        try:
+            for i in range(1000):
+                name = f"New {number}-{i}"
+                client.change(add=[(name, "borders", "France")])
+                done.append(name)
+        except (PatheError, ConnectionError):
+            pass
+        killer.join()
+        process.wait(10)
+    return done
+
+
+def check_kills(tmp_path: Path, n: int) -> None:
+    journal, done = tmp_path / "changes.jsonl", []
+    for number in range(n):
+        done += kill_while_adding(journal, number)
+    assert done
+    with running("--data", EUROPE, "--writable", journal, PATHE_TOKEN="t") as (url, _):
+        facts = Client(url, token="t").facts("France", 1000)
+    there = {head for head, relation, _ in facts if relation == "borders"}
+    assert set(done[:700]) <= there  # a page has at most a thousand
+
+
+@pytest.mark.slow
+def test_no_acknowledged_fact_is_lost(tmp_path):
+    check_kills(tmp_path, 3)
+
+
+def test_a_start_takes_seconds_and_ends_cleanly():
+    start = time.perf_counter()
+    with running("--data", EUROPE) as (url, process):
+        assert Client(url).about()["name"] == "europe"
+    assert process.returncode in (0, -signal.SIGTERM)  # uvicorn shuts down, then raises it again
+    assert time.perf_counter() - start < 60  # the machine may be busy; `make bench` has the figure
