@@ -15,8 +15,9 @@ from fastapi.testclient import TestClient
 from pathe import Predictor
 from pathe.core.errors import DataError, PatheError
 from pathe.data.knowledge_graph import KnowledgeGraph
-from pathe.serve.app import Limits, build_app
+from pathe.serve.app import build_app
 from pathe.serve.graphs import ServedGraph, Source
+from pathe.serve.server import Limits
 
 ROOT = Path(__file__).parents[2]
 BASE = "/api/v1/graphs/europe"

@@ -163,11 +163,11 @@ class Client:
                 f"{self.url}: no answer ({getattr(error, 'reason', error)})."
             ) from None
 
-    def _graph(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
+    def _graph(self, method: str, path: str, body: Any = None, **query: Any) -> dict[str, Any]:
         graph = urllib.parse.quote(self.graph, safe="")
         if self.overlay:
             query["overlay"] = self.overlay
-        return self.call(method, f"/graphs/{graph}{path}", body, **query)
+        return dict(self.call(method, f"/graphs/{graph}{path}", body, **query))
 
     def _answers(self, path: str, **query: Any) -> Answers:
         return _answers(self._graph("GET", path, **query))

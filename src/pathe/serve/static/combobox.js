@@ -116,7 +116,7 @@ export function combobox({ label, source, value = "", text = value, placeholder,
   /** Shows another label for an exact name. */
   function show(exact, text) {
     chosen = { value: exact, label: text };
-    input.value = text;
+    if (document.activeElement !== input) input.value = text;
   }
 
   const shown = h("label", { for: id, class: hideLabel ? "unseen" : null }, label);

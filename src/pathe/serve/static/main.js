@@ -25,6 +25,7 @@ async function show({ moved }) {
   const { signal } = (running = new AbortController());
   const main = by("main");
   const own = params();
+  const focused = main.contains(document.activeElement) && document.activeElement.dataset.key;
   try {
     if (!all) main.replaceChildren(h("p", { class: "loading", role: "status" }, "Loading the graph."));
     all ??= (await graphs(signal)).graphs;
@@ -36,7 +37,7 @@ async function show({ moved }) {
     }
     if (!details.has(wanted)) details.set(wanted, await (await request(url(`graphs/${encodeURIComponent(wanted)}`), { signal })).json());
     const api = client(wanted, changedFacts(), signal);
-    const view = own.get("view") in VIEWS ? own.get("view") : "";
+    const view = Object.hasOwn(VIEWS, own.get("view") ?? "") ? own.get("view") ?? "" : "";
     const ctx = { graph: details.get(wanted), params: own, api, signal, main };
     frame(ctx, view);
     if (view !== "whatif") {
@@ -47,6 +48,8 @@ async function show({ moved }) {
     main.replaceChildren();
     document.title = [TITLES[view], ctx.graph.name, "PathE"].filter(Boolean).join(" · ");
     VIEWS[view](ctx);
+    // A changed option draws the view again; whoever uses the keyboard should stay where they were.
+    if (focused && !moved) [...main.querySelectorAll("[data-key]")].find((e) => e.dataset.key === focused)?.focus();
     if (view === "whatif") await Promise.resolve(api.ready()).catch((error) => signal.aborted || main.append(problem(error, () => show({ moved }))));
   } catch (error) {
     if (signal.aborted || error.name === "AbortError") return;
@@ -70,7 +73,7 @@ function frame(ctx, view) {
     choice.replaceChildren(h("label", { for: id, class: "unseen" }, "Graph"), select);
   } else choice.replaceChildren(h("a", { href: address("") }, name(ctx.graph.name)));
   searchBox(ctx);
-  by("foot").replaceChildren(h("p", null, name(ctx.graph.model.title), ". Predictions can be wrong: look at the evidence before you rely on one."));
+  by("foot").replaceChildren(h("p", null, "Model: ", name(ctx.graph.model.title), ". Predictions can be wrong: look at the evidence before you rely on one."));
 }
 
 function searchBox(ctx) {

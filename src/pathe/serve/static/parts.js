@@ -89,7 +89,8 @@ export function pattern(relations, labels = relations) {
   return relations.flatMap((relation, i) => {
     const back = relation.startsWith("^");
     const label = labels[i] ?? relation;
-    return [arrow(back && label.startsWith("^") ? label.slice(1) : label, back), " "];
+    const between = i > 0 && h("span", { class: "joint", "aria-hidden": "true" }, "○ ");
+    return [between, arrow(back && label.startsWith("^") ? label.slice(1) : label, back), " "];
   });
 }
 
@@ -118,13 +119,13 @@ export function typeChoice(ctx, value, onchange, label = "Type") {
   if (!ctx.graph.types.length) return null;
   const id = newId("type");
   const options = ctx.graph.types.map((t) => h("option", { value: t.name, selected: t.name === value }, `${t.label} (${t.entities})`));
-  const select = h("select", { id, onchange: () => onchange?.(select.value) }, h("option", { value: "" }, "Any"), options);
+  const select = h("select", { id, "data-key": label, onchange: () => onchange?.(select.value) }, h("option", { value: "" }, "Any type"), options);
   return h("div", { class: "field" }, h("label", { for: id }, label), select);
 }
 
 export function check(label, checked, onchange) {
   const id = newId("check");
-  const input = h("input", { type: "checkbox", id, checked, onchange: () => onchange(input.checked) });
+  const input = h("input", { type: "checkbox", id, checked, "data-key": label, onchange: () => onchange(input.checked) });
   return h("div", { class: "check" }, input, h("label", { for: id }, label));
 }
 

@@ -1,7 +1,7 @@
 /** Numbers and counts as text. */
 
 const whole = new Intl.NumberFormat("en");
-const one = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 1 });
+const one = new Intl.NumberFormat("en", { style: "percent", minimumFractionDigits: 1, maximumFractionDigits: 1 });
 const none = new Intl.NumberFormat("en", { style: "percent", maximumFractionDigits: 0 });
 
 export const number = (n) => whole.format(n);

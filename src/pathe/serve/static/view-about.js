@@ -13,7 +13,7 @@ export function about(ctx) {
     h("dl", { class: "figures" }, item("Name", name(graph.name)), item("Entities", number(graph.entities)), item("Relations", number(graph.relations)), item("Facts", number(graph.triples)), item("Held-out facts", number(graph.held_out))),
     graph.held_out > 0 && h("p", { class: "hint" }, `${count(graph.held_out, "fact")} of the validation and test files are hidden from the model; answers that are among them are marked.`) || "",
     h("h2", null, "Model"),
-    h("dl", { class: "figures" }, item("Title", graph.model.title), item("Parameters", number(graph.model.parameters)), item("Task", graph.model.task), item("Digest", h("code", null, graph.model.digest))),
+    h("dl", { class: "figures" }, item("Title", graph.model.title), item("Parameters", number(graph.model.parameters)), item("Task", graph.model.task), item("Digest", h("code", { title: graph.model.digest }, graph.model.digest.slice(0, 16)))),
     graph.card ? h("section", { class: "card-text", "aria-label": "Model card" }, markdown(graph.card)) : "",
     h("h2", null, "REST API"),
     h("p", null, "Everything on this page comes from the API under ", h("code", null, "/api/v1"), "; downloads have the same address with ", h("code", null, "format=json"), ", ", h("code", null, "csv"), " or ", h("code", null, "ttl"), "."));

@@ -13,8 +13,9 @@ export function ask(ctx) {
   const get = (key) => ctx.params.get(key) ?? "";
   const query = { head: get("head"), relation: get("relation"), tail: get("tail") };
   const given = Object.values(query).filter(Boolean).length;
-  ctx.main.append(h("h1", null, "Ask"), questionForm(ctx, query));
-  if (given === 2) answers(ctx, query);
+  const { form, fields } = questionForm(ctx, query);
+  ctx.main.append(h("h1", null, "Ask"), form);
+  if (given === 2) answers(ctx, query, fields);
   else ctx.main.append(h("p", { class: "hint" }, "Fill in two fields and leave the third one empty: that is the question. With all three, the fact is explained."));
 }
 
@@ -24,7 +25,7 @@ function questionForm(ctx, query) {
     relation: relationField(ctx, { label: "Relation", value: query.relation, text: relationLabel(ctx, query.relation), placeholder: "?", key: "relation" }),
     tail: entityField(ctx, { label: "Tail", value: query.tail, placeholder: "?", key: "tail" }),
   };
-  showLabels(ctx, query, fields);
+  if (Object.values(query).filter(Boolean).length === 1) showLabel(ctx, query, fields);
   const warning = h("p", { class: "warning", role: "alert" });
   const sent = (event) => {
     event.preventDefault();
@@ -34,20 +35,20 @@ function questionForm(ctx, query) {
     else go(n === 3 ? address("explain", next) : address("ask", { ...next, known: ctx.params.get("known") }));
   };
   const clear = h("a", { class: "button", href: address("ask") }, "Clear");
-  return h("form", { class: "fields question", onsubmit: sent }, Object.values(fields).map((f) => f.element),
+  const form = h("form", { class: "fields question", onsubmit: sent }, Object.values(fields).map((f) => f.element),
     h("div", { class: "submit" }, h("button", { type: "submit", class: "main" }, "Ask"), clear), warning);
+  return { form, fields };
 }
 
-/** The address has exact names; the fields show labels as soon as they are known. */
-async function showLabels(ctx, query, fields) {
-  for (const key of ["head", "tail"]) {
-    if (!query[key]) continue;
+/** The address has the exact name; the field shows its label as soon as that is known. */
+async function showLabel(ctx, query, fields) {
+  for (const key of ["head", "tail"].filter((key) => query[key])) {
     const card = await ctx.api.get("entity", { name: query[key], limit: 1 }).catch(() => null);
-    if (card && card.label !== card.name && fields[key].value() === query[key]) fields[key].show(card.name, card.label);
+    if (card && fields[key].value() === query[key]) fields[key].show(card.name, card.label);
   }
 }
 
-function answers(ctx, query) {
+function answers(ctx, query, fields) {
   const params = ctx.params;
   const known = params.get("known") === "1";
   const any = params.get("plausible") === "0";
@@ -75,6 +76,10 @@ function answers(ctx, query) {
   };
   const title = () => h("h2", { id: "answers" }, "Answers");
   return load(box, ctx, "Ranking answers.", ranked, ({ result, before }) => {
+    for (const key of ["head", "tail"].filter((key) => query[key])) {
+      const exact = result[key];
+      if (fields[key].value() === query[key]) fields[key].show(exact, result.labels?.[exact] ?? exact);
+    }
     const chosen = params.getAll("compare").slice(0, 2);
     const list = h("ol", { class: "rows" });
     const scale = Math.max(...result.answers.map((a) => a.probability), 0.01);
@@ -121,18 +126,18 @@ function answers(ctx, query) {
 
 const question = (query) => Object.values(query).map((part) => part || "?").join(" ");
 
-/** The rank of each answer in the unchanged graph, by name; null if it can't be asked there. */
+/** The ranks of answers in the unchanged graph and its known answers; null if it can't be asked there. */
 async function ranksBefore(ctx, options, known) {
   try {
     const old = await ctx.api.unchanged("predict", { ...options, known: known ? "true" : null, k: BEFORE });
-    return new Map(old.answers.map((a) => [a.name, a.rank]));
+    return { ranks: new Map(old.answers.map((a) => [a.name, a.rank])), known: new Set(old.known.map((k) => k.name)) };
   } catch {
     return null; // for instance, about an entity that only the changes have
   }
 }
 
 function notes(result) {
-  const known = result.known.length > 0 && result.asked !== "relation" && h("p", null, "The graph already has: ", result.known.slice(0, 12).map((k, i) => [i > 0 && ", ", entityLink(k.name, k.label)]), result.known.length > 12 && ` and ${number(result.known.length - 12)} more`, ".");
+  const known = result.known.length > 0 && result.asked !== "relation" && h("p", null, "The graph already has: ", result.known.slice(0, 12).map((k, i) => [i > 0 && ", ", entityLink(k.name, k.label)]), result.known.length > 12 && ` and ${number((result.n_known ?? result.known.length) - 12)} more`, ".");
   const said = result.notes.map((note) => h("p", { class: result.implausible ? "note strong" : "note" }, note.charAt(0).toUpperCase() + note.slice(1), /[.?!]$/.test(note) ? "" : "."));
   return [said, known];
 }
@@ -156,7 +161,8 @@ function row(ctx, query, asked, a, scale, before, chosen, compare) {
 
 /** How the rank changed against the unchanged graph. */
 function moved(a, before) {
-  const old = before.get(a.name);
+  const old = before.ranks.get(a.name);
+  if (old === undefined && before.known.has(a.name)) return h("span", { class: "mark same" }, "known before");
   if (old === a.rank) return h("span", { class: "mark same" }, "rank as before");
   const up = old === undefined || old > a.rank;
   const from = old === undefined ? `not in the first ${BEFORE} before` : `rank ${number(old)} before`;
@@ -172,7 +178,7 @@ function sideBySide(box, ctx, query, asked, chosen) {
   const fetch = (signal) => Promise.all(chosen.map((answer) => ctx.api.get("explain", { ...query, [asked]: answer, asked }, signal)));
   load(inner, ctx, "Explaining both answers.", fetch, (both) => {
     announce("Comparison shown");
-    const shown = both.map((e) => e[`${asked}_label`] ?? e[asked]);
+    const shown = both.map((e) => e.labels?.[e[asked]] ?? e[asked]);
     const found = new Map();
     both.forEach((e, side) => e.patterns.forEach((p) => {
       const key = JSON.stringify(p.relations);

@@ -53,7 +53,7 @@ function tools(ctx, own, extra) {
   }
 
   const first = ctx.params.get("show");
-  if (first in kinds) queueMicrotask(() => open(first, true));
+  if (first && Object.hasOwn(kinds, first)) queueMicrotask(() => open(first, true));
   return buttons;
 }
 
@@ -83,11 +83,11 @@ function groups(card) {
     const more = address("ask", out ? { head: card.name, relation } : { relation, tail: card.name });
     const items = facts.map((f) => {
       const [other, shown] = out ? [f.tail, f.tail_label] : [f.head, f.head_label];
-      return h("li", null, entityLink(other, shown), " ", h("a", { class: "why-link", href: explainAddress(f), "aria-label": `Explain ${f.head_label} ${f.relation_label} ${f.tail_label}` }, "why?"));
+      return h("li", null, entityLink(other, shown), " ", h("a", { class: "why-link", href: explainAddress(f), "aria-label": `why? ${f.head_label} ${f.relation_label} ${f.tail_label}` }, "why?"));
     });
     return h("div", { class: "group" },
       h("h3", null, out ? arrow(label) : arrow(label, true), h("span", { class: "detail" }, out ? count(all, "fact") : `${count(all, "fact")}, to ${card.label}`), " ",
-        h("a", { class: "small", href: more, "aria-label": out ? `Ask for more: ${card.label} ${label} ?` : `Ask for more: ? ${label} ${card.label}` }, "ask for more")),
+        h("a", { class: "small", href: more, "aria-label": out ? `ask for more: ${card.label} ${label} ?` : `ask for more: ? ${label} ${card.label}` }, "ask for more")),
       h("ul", { class: "chips" }, items));
   });
 }

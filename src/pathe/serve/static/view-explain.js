@@ -6,7 +6,8 @@ import { arrow, entityLink, explainAddress, load, pattern, problem, save } from 
 import { address, go } from "./router.js";
 import { count, number, percent, roundPercent, score, signed } from "./text.js";
 
-const INSTANCES = 2; // paths per pattern in the picture
+const PATTERNS = 8; // in the picture, those with the largest effects,
+const FEW = 4; // and two paths of each if there are no more than this
 
 /** @param {import("./parts.js").Context} ctx */
 export function explain(ctx) {
@@ -26,13 +27,15 @@ function drawn(ctx, query, found) {
   const items = [...found.patterns, ...bridges];
   for (const key of left) if (!items.some((item) => keyOf(item) === key)) left.delete(key);
 
-  const what = () => ({
-    head: found.head, tail: found.tail, label,
-    paths: found.patterns.flatMap((p) => p.instances.slice(0, INSTANCES).map((steps) => ({ steps, effect: p.effect, leftOut: left.has(keyOf(p)) })))
-      .concat(bridges.map((b) => ({ ...b, leftOut: left.has(keyOf(b)) }))),
-  });
+  const strongest = [...items].sort((a, b) => Math.abs(b.effect) - Math.abs(a.effect)).slice(0, PATTERNS);
+  const paths = strongest.flatMap((item) => (item.instances ?? [item.steps]).slice(0, strongest.length > FEW ? 1 : 2).map((steps) => ({ steps, item })));
+  const what = () => ({ head: found.head, tail: found.tail, label, paths: paths.map(({ steps, item }) => ({ steps, effect: item.effect, leftOut: left.has(keyOf(item)) })) });
   const canvas = h("div", { class: "scroll picture", tabindex: "0", role: "region", "aria-label": "Picture of the evidence" });
-  const draw = () => canvas.replaceChildren(picture(what()));
+  const draw = () => {
+    const svg = picture(what());
+    svg.style.minWidth = `${0.8 * Number(svg.getAttribute("width"))}px`; // smaller, it couldn't be read
+    canvas.replaceChildren(svg);
+  };
   const result = h("div", { class: "result", role: "status", "aria-live": "polite" });
   let asking = new AbortController();
 
@@ -72,7 +75,7 @@ function drawn(ctx, query, found) {
   }
 
   const most = Math.max(...items.map((i) => Math.abs(i.effect)), 1e-9);
-  const list = h("ol", { class: "patterns", id: "patterns" }, items.map((item) => entry(item, found, label, most, left.has(keyOf(item)), (out) => turn(keyOf(item), out))));
+  const list = h("ol", { class: "patterns", id: "patterns" }, items.map((item, i) => entry(item, i === 0, found, label, most, left.has(keyOf(item)), (out) => turn(keyOf(item), out))));
   if (items.length) {
     draw();
     rescore();
@@ -88,7 +91,7 @@ function drawn(ctx, query, found) {
     figures(found, query),
     h("div", { class: "actions" }, links(query, words)),
     items.length
-      ? [h("section", { "aria-labelledby": "evidence" }, h("h2", { id: "evidence" }, "Paths from head to tail"), canvas, legend(),
+      ? [h("section", { "aria-labelledby": "evidence" }, h("h2", { id: "evidence" }, "Paths from head to tail"), canvas, legend(items.length - strongest.length),
           h("p", { class: "exports" }, "Download: ", h("button", { type: "button", class: "link", onclick: svg, "data-format": "svg" }, "SVG"), " ", h("button", { type: "button", class: "link", onclick: json, "data-format": "json" }, "JSON"))),
         h("section", { "aria-labelledby": "why" }, h("h2", { id: "why" }, found.patterns.length ? "Patterns" : "Paths"), h("p", { class: "hint" }, "Paths that follow the same relations form a pattern. The effect is what the score loses without them."), result, list)]
       : h("p", null, "No path connects head and tail. The score comes from what each of them is like."),
@@ -115,11 +118,11 @@ function links(query, words) {
     h("span", { class: "hint" }, "Cards: ", entityLink(head, words[0]), ", ", entityLink(tail, words[2]))];
 }
 
-const legend = () => h("p", { class: "legend hint" },
+const legend = (more) => h("p", { class: "legend hint" },
   h("span", null, h("span", { class: "sample for", "aria-hidden": "true" }), "speaks for it"), h("span", null, h("span", { class: "sample against", "aria-hidden": "true" }), "speaks against it (dashed)"),
-  h("span", null, h("span", { class: "sample faint", "aria-hidden": "true" }), "left out (dotted)"), h("span", null, "Wider lines have a larger effect."));
+  h("span", null, h("span", { class: "sample faint", "aria-hidden": "true" }), "left out (dotted)"), h("span", null, `Wider lines have a larger effect.${more > 0 ? ` The ${PATTERNS} strongest patterns are drawn.` : ""}`));
 
-function entry(item, found, label, most, out, turned) {
+function entry(item, first, found, label, most, out, turned) {
   const against = item.against || item.effect < 0;
   const id = newId("out");
   const input = h("input", { type: "checkbox", id, checked: out, onchange: () => turned(input.checked) });
@@ -130,11 +133,11 @@ function entry(item, found, label, most, out, turned) {
       h("span", { class: "pattern" }, item.relations ? pattern(item.relations, item.labels) : path(item.steps, found.head, label), item.against && h("span", { class: "mark against" }, "counter-evidence")),
       h("span", { class: "check" }, input, h("label", { for: id }, "Leave out", h("span", { class: "unseen" }, ` ${said}`)))),
     h("div", { class: "effect" }, h("span", { class: "figure" }, signed(item.effect)), bar(Math.abs(item.effect) / most, against ? "against" : "for")),
-    item.relations && h("p", { class: "hint" }, `${item.complete ? "" : "at least "}${count(item.n_paths, "path")}; `, holds(item), ". Alone after those above: ", signed(item.added), "."),
+    item.relations && h("p", { class: "hint" }, `${item.complete ? "" : "at least "}${count(item.n_paths, "path")}; `, `${holds(item)}; adds ${signed(item.added)} ${first ? "by itself" : "to those above"}.`),
     item.relations && sample && h("p", { class: "example" }, path(sample, found.head, label)));
 }
 
-const holds = (p) => (p.confidence === null ? "no other pair to compare" : `holds for ${roundPercent(p.confidence)} of ${count(p.connected, "other pair")} (${number(p.support)})`);
+const holds = (p) => (p.confidence === null ? "no other pair to compare" : `holds for ${number(p.support)} of ${count(p.connected, "other pair")} (${roundPercent(p.confidence)})`);
 
 /** A path in words, from the head on if it begins or ends there. */
 function path(steps, start, label) {

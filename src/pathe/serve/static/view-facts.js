@@ -1,7 +1,7 @@
 /** Lists about the whole graph: missing facts, suspicious facts, rules. */
 
 import { announce, bar, h, name, newId } from "./dom.js";
-import { again, arrow, entityField, exports, filters, load, missingFacts, pattern, relationField, relationLabel, suspiciousFacts, typeChoice } from "./parts.js";
+import { again, entityField, exports, filters, load, missingFacts, pattern, relationField, relationLabel, suspiciousFacts, typeChoice } from "./parts.js";
 import { count, number, percent, roundPercent } from "./text.js";
 import { relations } from "./view-start.js";
 
@@ -61,7 +61,7 @@ export function rules(ctx) {
     if (!found.length) return h("p", null, "The model trusts no path for this relation.");
     const most = Math.max(...found.map((r) => r.trust), 1e-9);
     const rows = found.map((r, i) => h("li", { class: "row" }, h("span", { class: "rank" }, i + 1),
-      h("span", { class: "what" }, h("span", { class: "pattern" }, pattern(r.path, r.labels)), h("span", { class: "detail" }, "suggests "), arrow(r.label)),
+      h("span", { class: "what" }, h("span", { class: "pattern" }, pattern(r.path, r.labels))),
       bar(r.trust / most, "for"), h("span", { class: "share" }, percent(r.trust)),
       h("span", { class: "more detail" }, `Holds for ${number(r.support)} of ${count(r.connected, "connected pair")} (${roundPercent(r.confidence)}).`)));
     return [h("p", { class: "hint" }, "The percentage is trust: the path's share of what all paths add to the scores of sampled facts."), h("ol", { class: "rows" }, rows), exports(ctx, "rules", query, ["json", "csv"])];

@@ -19,7 +19,7 @@ export function start(ctx) {
     h("ul", { class: "cards" }, found.map((q) => h("li", null, h("a", { href: address("ask", q.query) }, q.words)))));
   ctx.main.append(
     h("section", { "aria-labelledby": "tasks" }, h("h2", { id: "tasks" }, "The graph as a whole"),
-      h("ul", { class: "cards" },
+      h("ul", { class: "cards tasks" },
         task("missing", "Missing facts", "What the graph most probably lacks"),
         task("suspicious", "Suspicious facts", "What the rest of the graph speaks against"),
         task("whatif", "What if", "Add or remove facts and see how answers change"),

@@ -1,0 +1,93 @@
+"""The state of one server: graphs, queues of work, cached answers, figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from pathe.core.errors import UnknownNameError
+from pathe.predict.predictor import Predictor
+from pathe.serve import views
+from pathe.serve.graphs import Cache, Lane, ServedGraph
+from pathe.serve.views import AnswerOptions, Row
+from pathe.serve.work import Job, WorkQueue
+
+R = TypeVar("R")
+Work = Callable[[Predictor, Job[Any, Any]], R]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one server takes on."""
+
+    waiting: int = 256  # requests per queue
+    body: int = 1 << 20  # bytes of a request
+    seconds: float = 30.0  # per request,
+    slow_seconds: float = 300.0  # and per request for missing or suspicious facts
+    cached: int = 4096  # answers
+
+
+class Server:
+    """The graphs, the queues of work and the figures of one server."""
+
+    def __init__(self, graphs: list[ServedGraph], limits: Limits) -> None:
+        self.graphs, self.limits = {graph.name: graph for graph in graphs}, limits
+        lanes: tuple[Lane, ...] = ("fast", "medium", "slow")
+        self.queues = {lane: WorkQueue(lane, limits.waiting) for lane in lanes}
+        self.cache: Cache[Row] = Cache(limits.cached)
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "pathe_requests", "Requests by path and status", ("path", "status"),
+            registry=self.registry,
+        )  # fmt: skip
+        self.seconds = Histogram(
+            "pathe_request_seconds", "Time per request", ("path",), registry=self.registry
+        )
+        for lane, queue in self.queues.items():
+            gauge = Gauge(f"pathe_waiting_{lane}", f"Requests in the {lane} queue",
+                          registry=self.registry)  # fmt: skip
+            gauge.set_function(queue.__len__)
+        for kind in ("hits", "misses"):
+            gauge = Gauge(f"pathe_cache_{kind}", f"Cache {kind}", registry=self.registry)
+            gauge.set_function(partial(getattr, self.cache, kind))
+
+    def graph(self, name: str) -> ServedGraph:
+        if name not in self.graphs:
+            raise UnknownNameError(f"There is no graph {name!r}. Graphs: {', '.join(self.graphs)}.")
+        return self.graphs[name]
+
+    async def do(self, lane: Lane, graph: ServedGraph, overlay: str, work: Work[R]) -> R:
+        """Runs work of one request in a lane, with a predictor of that lane."""
+
+        def run(items: list[None], job: Job[Any, Any]) -> list[R]:
+            return [work(graph.predictor(lane, overlay), job)]
+
+        limits = self.limits
+        seconds = limits.slow_seconds if lane == "slow" else limits.seconds
+        return await self.queues[lane].do(object(), None, run, seconds)
+
+    async def answer(
+        self, graph: ServedGraph, overlay: str, query: Any, options: AnswerOptions
+    ) -> Row:
+        """Answers one query; queries that wait for the same graph are answered together."""
+        key: Hashable = (graph.name, graph.version, overlay, options)
+        found = self.cache.get((key, query))
+        if found is not None:
+            return found
+
+        def run(queries: list[Any], job: Job[Any, Any]) -> list[Any]:
+            return views.answers(graph, graph.predictor("fast", overlay), queries, options)
+
+        row: Row = await self.queues["fast"].do(key, query, run, self.limits.seconds)
+        self.cache.put((key, query), row)
+        return row
+
+    def close(self) -> None:
+        for queue in self.queues.values():
+            queue.close()
+        for graph in self.graphs.values():
+            graph.close()
