@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test test-slow check reproduce bench clean
+.PHONY: help setup demo test test-slow browser check reproduce bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,12 +36,17 @@ test: setup  ## run the tests but the slow ones: about five minutes on two cores
 test-slow: setup  ## run the slow tests: training runs, tutorials and README commands
 	$(BIN)/python -m pytest -m slow
 
+browser: setup  ## run the tests of the page in Debian's Chromium, which is installed if need be (as root)
+	@command -v chromium >/dev/null || { echo "installing chromium ..."; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
+	PATHE_BROWSER=required $(BIN)/python -m pytest tests/browser
+
 check: setup  ## run what CI runs: formatting, lint, types, all tests
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/mypy
 	$(MAKE) test
 	$(MAKE) test-slow
+	$(MAKE) browser
 
 reproduce: setup  ## run an experiment: make reproduce NAME=wn18rr-relation DATA=FOLDER (no NAME: list them)
 	$(BIN)/pathe reproduce $(NAME) $(if $(DATA),--data $(DATA))
@@ -53,6 +58,7 @@ bench: setup  ## measure against other libraries on this machine; writes benchma
 	$(BIN)/python benchmarks/stages.py
 	$(BIN)/python benchmarks/use.py
 	$(BIN)/python benchmarks/any_graph.py
+	$(BIN)/python benchmarks/serve.py
 
 clean:  ## remove .venv and caches
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info

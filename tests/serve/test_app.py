@@ -275,6 +275,7 @@ def test_a_token_is_needed_where_one_is_set():
         assert client.get("/api/v1/graphs", headers=headers).status_code == 200
         assert client.get("/metrics").status_code == 401
         assert client.get("/").status_code == 200  # the page asks for it
+        assert client.get("/api/v1/health").status_code == 200  # for load balancers
     with TestClient(build_app([served()], token=TOKEN, public=True)) as client:
         assert client.get("/api/v1/graphs").status_code == 200
 

@@ -129,10 +129,10 @@ def _add_guard(app: FastAPI, server: Server, token: str | None, hosts: tuple[str
     ) -> Response:
         start = time.perf_counter()
         path = request.url.path
-        is_page = path == "/" or path.startswith("/static/")
+        is_open = path in ("/", "/api/v1/health") or path.startswith("/static/")
         if hosts and request.url.hostname not in hosts:  # a page elsewhere may have sent it here
             response: Response = problem(400, f"This server is called {' or '.join(hosts)}.")
-        elif token and not is_page and not has_token(request, token):
+        elif token and not is_open and not has_token(request, token):
             response = problem(
                 401, "Give the token: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"}
             )

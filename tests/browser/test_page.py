@@ -1,0 +1,429 @@
+"""The page of `pathe serve` in a real browser, through the ways that visitors take."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+from support.places import ROOT
+
+CHROMIUM = Path("/usr/bin/chromium")
+pytest.importorskip("fastapi", reason="the server needs pathe[serve]")
+api = pytest.importorskip("playwright.sync_api", reason="tests of the page need playwright")
+if not CHROMIUM.exists():
+    pytest.skip(f"tests of the page need Chromium as {CHROMIUM}", allow_module_level=True)
+
+STATIC = ROOT / "src" / "pathe" / "serve" / "static"
+IMAGE = '<img src=x onerror="window.harmed=1">'
+SCRIPT = "<script>window.harmed=2</script>"
+MARKUP = "<b>part of</b>"
+PATTERN = '["capital of","^flows through"]'  # of Paris, lies on, Loire
+expect = api.expect
+
+
+def write_harmful(path: Path) -> Path:
+    """A graph whose names are markup."""
+    facts = [(IMAGE, "owned by", SCRIPT), ("item x", "made by", SCRIPT)]
+    for i in range(12):
+        facts += [(f"item {i}", MARKUP, IMAGE), (f"item {i}", "made by", SCRIPT)]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("head", "relation", "tail"), *facts])
+    return path
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The address of a server with two graphs."""
+    folder = tmp_path_factory.mktemp("site")
+    graphs = {
+        "europe": {"data": str(ROOT / "examples" / "europe.csv")},
+        "harmful": {"data": str(write_harmful(folder / "harmful.csv"))},
+    }
+    chosen = folder / "graphs.yaml"
+    chosen.write_text(json.dumps({"graphs": graphs}), encoding="utf-8")
+    command = [sys.executable, "-m", "pathe", "serve", "--graphs", str(chosen)]
+    command += ["--port", "0", "--device", "cpu"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ) as process:
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if found := re.search(r"serving on (http://\S+)", line):
+                break
+        else:
+            raise AssertionError("".join(said))
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        yield found[1]
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def page(browser):
+    """A page of a new visitor; the test fails if a script fails or the policy refuses something."""
+    context = browser.new_context(viewport={"width": 1100, "height": 800}, color_scheme="light")
+    own, wrong = context.new_page(), []
+    own.on("pageerror", lambda error: wrong.append(str(error)))
+    own.on(
+        "console",
+        lambda said: wrong.append(said.text) if "Content Security Policy" in said.text else None,
+    )
+    yield own
+    context.close()
+    assert not wrong
+
+
+def address(site: str, view: str = "", graph: str = "europe", **more: object) -> str:
+    return f"{site}/?{urlencode({'graph': graph, 'view': view} | more, doseq=True)}"
+
+
+def asked(page) -> dict[str, list[str]]:
+    """The parameters of the page's address."""
+    return parse_qs(urlsplit(page.url).query)
+
+
+def is_done(page) -> None:
+    """Waits until nothing is loading any more."""
+    page.locator("main h1").wait_for()
+    expect(page.locator(".loading")).to_have_count(0, timeout=60_000)
+
+
+def suggestions(page):
+    """The open list of a field."""
+    return page.locator(".options:visible [role=option]")
+
+
+def fits(page) -> bool:
+    return page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+LOIRE = {"head": "Paris", "relation": "lies on", "tail": "Loire"}
+QUESTION = {"head": "Paris", "relation": "lies on"}
+
+
+def test_the_assets_stay_small():
+    assert sum(path.stat().st_size for path in STATIC.iterdir()) < 150_000
+
+
+def test_the_first_view_offers_questions(site, page):
+    page.goto(site)
+    is_done(page)
+    expect(page.locator("h1")).to_have_text("europe")
+    expect(page.get_by_text("917 facts about 291 entities")).to_be_visible()
+    page.locator("a[href*='view=ask'] strong").first.click()
+    expect(page.locator("li.answer").first).to_be_visible()
+
+
+def test_search_by_keyboard(site, page):
+    page.goto(site)
+    field = page.get_by_role("combobox", name="Search entities")
+    field.fill("pari")
+    first = suggestions(page).first
+    expect(first).to_contain_text("Paris")
+    field.press("ArrowDown")
+    expect(field).to_have_attribute("aria-activedescendant", first.get_attribute("id"))
+    field.press("Escape")
+    expect(field).to_have_attribute("aria-expanded", "false")
+    expect(field).to_have_value("pari")
+    field.press("ArrowDown")
+    expect(first).to_be_visible()
+    field.press("ArrowDown")
+    field.press("Enter")
+    expect(page.locator("h1")).to_have_text("Paris")
+    assert asked(page)["name"] == ["Paris"]
+
+
+def test_an_older_suggestion_never_replaces_a_newer_one(site, page):
+    """The answer for the first letters comes last."""
+    page.goto(site)
+    is_done(page)
+    late = []
+    page.route(re.compile(r"/entities\?.*q=germ(&|$)"), late.append)
+    field = page.get_by_role("combobox", name="Search entities")
+    field.fill("germ")
+    page.wait_for_timeout(400)
+    assert late
+    field.fill("spain")
+    expect(suggestions(page).first).to_contain_text("Spain")
+    late[0].abort()
+    page.wait_for_timeout(200)
+    expect(suggestions(page).first).to_contain_text("Spain")
+
+
+def test_a_search_without_a_choice_lists_entities(site, page):
+    page.goto(site)
+    field = page.get_by_role("combobox", name="Search entities")
+    field.fill("sea")
+    field.press("Enter")
+    expect(page.locator("h1")).to_contain_text("sea")
+    page.get_by_role("link", name="Baltic Sea").click()
+    expect(page.locator("h1")).to_have_text("Baltic Sea")
+
+
+def test_a_card_shows_facts_and_loads_more_on_demand(site, page):
+    page.goto(address(site, "entity", name="Germany"))
+    expect(page.get_by_role("heading", name="42 facts")).to_be_visible()
+    expect(page.get_by_role("heading", name="borders").first).to_be_visible()
+    page.get_by_role("button", name="Similar entities").click()
+    expect(page.locator(".panel li")).to_have_count(10)
+    assert asked(page)["show"] == ["similar"]
+    page.get_by_label("Relation").select_option(label="← city in (6)")
+    expect(page.get_by_role("heading", name="6 facts", exact=True)).to_be_visible()
+    page.go_back()
+    expect(page.get_by_role("heading", name="42 facts")).to_be_visible()
+
+
+def test_a_card_finds_what_the_entity_lacks(site, page):
+    page.goto(address(site, "entity", name="Luxembourg City"))
+    page.get_by_role("button", name="Missing facts").click()
+    expect(page.locator(".panel .loading")).to_contain_text("Looking for facts")
+    expect(page.locator(".panel li").first).to_be_visible(timeout=60_000)
+
+
+def test_ask_with_the_fields_and_see_known_facts(site, page):
+    page.goto(address(site, "ask"))
+    for part, typed, wanted in (("Head", "pari", "Paris"), ("Relation", "lies", "lies on")):
+        field = page.get_by_role("combobox", name=part)
+        field.fill(typed)
+        suggestions(page).filter(has_text=wanted).first.click()
+    page.get_by_role("button", name="Ask", exact=True).click()
+    answers = page.locator("li.answer")
+    expect(answers).to_have_count(10)
+    expect(page.get_by_text("Probably complete")).to_be_visible()
+    expect(page.locator(".mark.known")).to_have_count(0)
+    page.get_by_label("Show known facts").check()
+    expect(page.locator("li[data-name=Seine] .mark")).to_have_text("known")
+    expect(page.get_by_label("Show known facts")).to_be_focused()
+    page.get_by_role("button", name="More answers").click()
+    expect(answers).to_have_count(20)
+    page.reload()
+    expect(answers).to_have_count(20)
+    expect(page.locator("li[data-name=Seine] .mark")).to_have_text("known")
+
+
+def test_a_held_out_truth_is_marked(site, page):
+    def with_truth(route):
+        found = route.fetch().json()
+        found["answers"][1]["held_out"] = True
+        route.fulfill(json=found)
+
+    page.route("**/predict?*", with_truth)
+    page.goto(address(site, "ask", **QUESTION))
+    expect(page.locator("li.answer").nth(1).locator(".mark")).to_have_text("true, held out")
+    expect(page.locator(".mark")).to_have_count(1)
+
+
+def test_two_answers_side_by_side(site, page):
+    page.goto(address(site, "ask", **QUESTION))
+    page.get_by_label("Compare Rhine").check()
+    page.get_by_label("Compare Loire").check()
+    heads = page.locator("table.compare thead th")
+    expect(heads).to_have_text(["Effect on the score", "Rhine", "Loire"])
+    expect(page.get_by_label("Compare Meuse")).to_be_disabled()
+    page.reload()
+    expect(heads).to_have_text(["Effect on the score", "Rhine", "Loire"])
+
+
+def test_explain_and_leave_out(site, page):
+    page.goto(address(site, "ask", **QUESTION))
+    page.locator("li[data-name=Loire] .answer-name").click()
+    picture = page.locator(".picture svg")
+    expect(picture).to_be_visible()
+    for name in ("Paris", "France", "Loire"):
+        expect(picture.locator("text", has_text=name).first).to_be_visible()
+    expect(page.locator(".mark.against")).to_have_text("counter-evidence")
+    assert picture.locator("path[stroke-dasharray='7 5']").count()  # not by colour alone
+    page.locator("#patterns input").first.check()
+    result = page.locator(".result")
+    expect(result).to_contain_text(re.compile(r"score 4\.\d+ → [0-3]\.\d+"))
+    expect(result).to_contain_text(re.compile(r"rank 3 → \d+"))
+    said = result.inner_text()
+    assert asked(page)["without"] == [PATTERN]
+    page.reload()
+    expect(page.locator("#patterns input").first).to_be_checked()
+    expect(result).to_contain_text("Without 1 pattern")
+    assert result.inner_text() == said
+    page.get_by_role("button", name="Use all again").click()
+    expect(page.locator("#patterns input:checked")).to_have_count(0)
+    assert "without" not in asked(page)
+
+
+def test_what_if_a_fact_were_removed(site, page):
+    page.goto(address(site, "whatif", **(QUESTION | {"tail": "Seine"})))
+    page.get_by_role("button", name="Remove this fact").click()
+    bar = page.locator("#changes")
+    expect(bar).to_contain_text("With 1 changed fact")
+    assert [json.loads(f) for f in asked(page)["remove"]] == [["Paris", "lies on", "Seine"]]
+    page.get_by_role("link", name="Ask for tails").click()
+    expect(page.locator("li[data-name=Seine] .mark")).to_have_text("known before")
+    assert page.locator(".mark.down, .mark.up").count()
+    page.reload()
+    expect(page.locator("li[data-name=Seine] .mark")).to_have_text("known before")
+    bar.get_by_role("link", name="Reset").click()
+    expect(page.locator("li.answer").first).to_be_visible()
+    expect(bar).to_be_hidden()
+    expect(page.locator("li[data-name=Seine]")).to_have_count(0)
+    page.go_back()
+    expect(bar).to_be_visible()
+
+
+def test_what_if_a_new_entity_were_added(site, page):
+    page.goto(address(site, "whatif"))
+    for part, name in (("Head", "Atlantis"), ("Relation", "has coast on"), ("Tail", "North Sea")):
+        page.get_by_role("combobox", name=part).fill(name)
+    page.get_by_role("button", name="Add this fact").click()
+    expect(page.locator("#changes")).to_contain_text("Atlantis")
+    page.goto(page.url.replace("view=whatif", "view=entity&name=Atlantis"))
+    expect(page.get_by_role("heading", name="1 fact", exact=True)).to_be_visible()
+
+
+def test_a_change_that_cannot_be_made_is_said_in_place(site, page):
+    page.goto(address(site, "whatif", remove='["Paris","lies on","Rhine"]'))
+    expect(page.locator(".problem")).to_contain_text("Paris")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".problem")).to_have_count(0)
+
+
+def test_rules_missing_suspicious_and_about(site, page):
+    page.goto(address(site, "rules", relation="city in"))
+    expect(page.locator("ol.rows li").first).to_contain_text("capital of")
+    page.goto(address(site, "missing", relation="lies on"))
+    expect(page.locator("ol.rows li")).to_have_count(20, timeout=60_000)
+    page.goto(address(site, "suspicious", relation="lies on"))
+    expect(page.locator("ol.rows li")).to_have_count(20, timeout=60_000)
+    page.get_by_role("link", name="About").click()
+    expect(page.get_by_text("199,040").first).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("format", "begins"), [("json", "{"), ("csv", "head,relation,tail"), ("ttl", "")]
+)
+def test_answers_can_be_downloaded(site, page, format, begins):
+    page.goto(address(site, "ask", **QUESTION))
+    with page.expect_download() as download:
+        page.locator(f"a[data-format={format}]").click()
+    text = Path(download.value.path()).read_text(encoding="utf-8")
+    assert text.startswith(begins)
+    assert "Rhine" in text
+
+
+def test_the_picture_can_be_downloaded(site, page):
+    page.goto(address(site, "explain", **LOIRE))
+    with page.expect_download() as download:
+        page.locator("button[data-format=svg]").click()
+    assert download.value.suggested_filename == "Paris-lies-on-Loire.svg"
+    text = Path(download.value.path()).read_text(encoding="utf-8")
+    assert text.startswith("<svg")
+    assert "France" in text
+    assert "var(" not in text  # it has no style sheet
+
+
+def test_dark_is_kept(site, page):
+    page.goto(site)
+    colour = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(colour)
+    page.get_by_role("button", name="Dark theme").click()
+    dark = page.evaluate(colour)
+    assert dark != light
+    page.reload()
+    assert page.evaluate(colour) == dark
+    expect(page.get_by_role("button", name="Light theme")).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("view", "more"),
+    [
+        ("", {}),
+        ("entity", {"name": "Germany"}),
+        ("ask", QUESTION | {"compare": ["Rhine", "Loire"]}),
+        ("explain", LOIRE),
+        ("whatif", {"add": '["Paris","lies on","Rhine"]'}),
+        ("rules", {"relation": "city in"}),
+        ("about", {}),
+    ],
+)
+def test_nothing_is_wider_than_a_phone(site, page, view, more):
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.goto(address(site, view, **more))
+    is_done(page)
+    assert fits(page)
+
+
+@pytest.mark.parametrize(
+    ("view", "more"),
+    [
+        ("", {}),
+        ("search", {"q": "<"}),
+        ("entity", {"name": SCRIPT}),
+        ("entity", {"name": IMAGE, "show": "similar"}),
+        ("ask", {"head": IMAGE, "relation": "owned by", "known": "1"}),
+        ("ask", {"head": "item 1", "tail": SCRIPT}),
+        ("explain", {"head": "item x", "relation": MARKUP, "tail": IMAGE}),
+        ("whatif", {"add": json.dumps([SCRIPT, MARKUP, IMAGE])}),
+        ("rules", {"relation": MARKUP}),
+    ],
+)
+def test_names_never_become_markup(site, page, view, more):
+    page.goto(address(site, view, "harmful", **more))
+    is_done(page)
+    field = page.get_by_role("combobox", name="Search entities")
+    field.fill("<")
+    expect(suggestions(page).filter(has_text=SCRIPT)).to_be_visible()
+    text = page.locator("body").inner_text()
+    assert IMAGE in text
+    assert SCRIPT in text
+    assert page.locator("img, main b, main script").count() == 0
+    assert page.evaluate("window.harmed") is None
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(429, "busy. Try again in 7 seconds"), (504, "took too long"), (400, "No such thing.")],
+)
+def test_an_error_is_a_sentence_with_a_way_on(site, page, status, said):
+    problem = {"type": "about:blank", "title": "", "status": status, "detail": "No such thing."}
+    page.route(
+        "**/predict?*",
+        lambda route: route.fulfill(status=status, json=problem, headers={"Retry-After": "7"}),
+    )
+    page.goto(address(site, "ask", **QUESTION))
+    expect(page.locator(".problem")).to_contain_text(said)
+    page.unroute("**/predict?*")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator("li.answer")).to_have_count(10)
+
+
+def test_a_token_is_asked_for_and_kept(site, page):
+    def guarded(route):
+        if route.request.headers.get("authorization") == "Bearer open":
+            route.continue_()
+        else:
+            route.fulfill(status=401, json={"status": 401, "detail": "Give the token."})
+
+    page.route("**/api/v1/**", guarded)
+    page.goto(address(site, "ask", **QUESTION))
+    page.get_by_label("Token").fill("open")
+    page.get_by_role("button", name="Continue").click()
+    expect(page.locator("li.answer")).to_have_count(10)
+    page.reload()
+    expect(page.locator("li.answer")).to_have_count(10)
