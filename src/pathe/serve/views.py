@@ -167,7 +167,13 @@ def suspicious(
 ) -> Row:
     """Returns the facts that the rest of the graph speaks against."""
     found = p.check(k, sample=sample, progress=progress, **of)
-    return {"facts": [with_labels(graph, vars(row)) for row in found]}
+    return {
+        "facts": [
+            with_labels(graph, vars(row))
+            | {"expected_labels": [graph.show(n) for n in row.expected]}
+            for row in found
+        ]
+    }
 
 
 def rules(graph: ServedGraph, p: Predictor, relation: str | None, k: int) -> Row:

@@ -34,7 +34,8 @@ function sentence(status, detail, wait) {
   if (status === 401) return "This server asks for a token.";
   if (status === 429) return `The server is busy. Try again in ${wait ?? "a few"} seconds.`;
   if (status === 504) return `This took too long, so the server stopped it.${more}`;
-  return detail || `The server answered with error ${status}.`;
+  if (detail) return detail[0].toUpperCase() + detail.slice(1);
+  return `The server answered with error ${status}.`;
 }
 
 /** @param {string} path below /api/v1/ */

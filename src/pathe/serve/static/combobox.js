@@ -45,7 +45,7 @@ export function combobox({ label, source, value = "", text = value, placeholder,
         const found = await source(typed, own.signal);
         if (!own.signal.aborted && document.activeElement === input) open(found, wait !== 0);
       } catch {
-        close(); // suggestions are a help only: the field works without them
+        if (!own.signal.aborted) close(); // suggestions are a help only: the field works without them
       }
     }, wait);
   }

@@ -3,9 +3,9 @@
 import { s } from "./dom.js";
 
 const FONT = "system-ui, sans-serif";
-const NODE = { height: 28, pad: 12, most: 190, size: 13 };
+const NODE = { height: 28, pad: 12, most: 220, size: 13 };
 const LABEL = { size: 11, height: 16, most: 150 };
-const GAP = { x: 64, y: 30, edge: 22 };
+const GAP = { x: 56, y: 30, edge: 22 };
 const MARGIN = 14;
 const HEAD = 10; // length of an arrowhead
 
@@ -149,7 +149,7 @@ function place(nodes, edges, label) {
   columns.forEach((column, i) => {
     const width = Math.max(...column.map((n) => (n.name ? n.width + 2 * NODE.pad : 0)));
     for (const node of column) Object.assign(node, { w: node.name ? node.width + 2 * NODE.pad : width, x: x + width / 2, y: node.y + height / 2 });
-    const crossing = edges.filter((e) => e.from.column <= i && e.to.column > i);
+    const crossing = edges.filter((e) => e.from.column === i && e.to.column === i + 1);
     const widest = Math.max(...crossing.map((e) => fitted(label(e.relation), LABEL.most, LABEL.size).width), 0);
     x += width + (i < columns.length - 1 ? widest + GAP.x : 0);
   });
@@ -193,7 +193,9 @@ function line(edge, most, label, colours) {
 function spread(drawn, nodes) {
   const taken = [...nodes.values()].map((n) => ({ x: n.x, y: n.y, w: n.w, h: NODE.height }));
   for (const d of drawn) {
-    const tries = d.pieces.flatMap((piece) => [0.5, 0.42, 0.58, 0.35, 0.65, 0.28, 0.72].map((t) => ({ ...curve(piece, t), w: d.width + 6, h: LABEL.height })));
+    // A line that skips a column runs straight there, next to nothing else: the best place.
+    const [first, ...others] = d.pieces;
+    const tries = [...others.slice(0, 1), first, ...others.slice(1)].flatMap((piece) => [0.5, 0.42, 0.58, 0.35, 0.65, 0.28, 0.72].map((t) => ({ ...curve(piece, t), w: d.width + 6, h: LABEL.height })));
     const overlap = (r) => taken.reduce((sum, o) => sum + Math.max((o.w + r.w) / 2 - Math.abs(o.x - r.x), 0) * Math.max((o.h + r.h) / 2 - Math.abs(o.y - r.y), 0), 0);
     const found = tries.find((r) => !overlap(r)) ?? tries.reduce((best, r) => (overlap(r) < overlap(best) ? r : best));
     taken.push(found);

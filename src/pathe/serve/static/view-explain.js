@@ -33,7 +33,7 @@ function drawn(ctx, query, found) {
   const canvas = h("div", { class: "scroll picture", tabindex: "0", role: "region", "aria-label": "Picture of the evidence" });
   const draw = () => {
     const svg = picture(what());
-    svg.style.minWidth = `${0.8 * Number(svg.getAttribute("width"))}px`; // smaller, it couldn't be read
+    svg.style.setProperty("--own-width", `${svg.getAttribute("width")}px`);
     canvas.replaceChildren(svg);
   };
   const result = h("div", { class: "result", role: "status", "aria-live": "polite" });
