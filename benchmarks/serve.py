@@ -3,7 +3,7 @@
 - start: from the command on examples/europe.csv until the page is served, three times.
 - load: CoDEx-S with the pre-trained model, 32 clients on this machine that each wait for an answer
   before they ask again. First every test query once, so that no answer is cached; then queries
-  drawn at random from these. The same queries one by one in a loop over `Predictor` are the baseline.
+  drawn at random from these. The baseline is a loop over `Predictor`, one query at a time.
 - kills: facts are added with --writable while the server is killed, a hundred times. How many facts
   that were acknowledged are lost?
 

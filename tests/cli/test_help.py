@@ -15,8 +15,9 @@ from support.places import ROOT
 from pathe.cli.main import app
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-# These take minutes, or need a hub or benchmark data; their names and options are checked only.
-NOT_RUN = {"train", "tune", "pretrain", "reproduce", "push", "pull"}
+# These take minutes, run until they are stopped, or need a hub or benchmark data; their names and
+# options are checked only.
+NOT_RUN = {"train", "tune", "pretrain", "reproduce", "push", "pull", "serve"}
 SLOW = {"missing", "check"}
 FIRST = re.findall(r"pathe [a-z]+ [^[]+", typer.main.get_command(app).help or "")
 

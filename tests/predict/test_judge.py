@@ -7,6 +7,7 @@ import torch
 from support.films import films
 from support.graphs import knowledge_graph, toy
 from support.models import any_graph_predictor, predictor
+from support.places import ROOT
 
 from pathe import Predictor
 from pathe.core.errors import DataError
@@ -160,3 +161,13 @@ def test_planted_gaps_are_true_and_planted_errors_are_suspicious(tmp_path):
         sum(made.instead[s.head, s.relation, s.tail][2] in s.expected for s in best)
         >= len(best) / 2
     )
+
+
+def test_a_second_answer_is_false_where_one_is_enough():
+    p = Predictor(ROOT / "examples" / "europe.csv", device="cpu")
+    capitals = [("Paris", "capital of", "France"), ("Rome", "capital of", "Italy")]
+    others = [("Lyon", "capital of", "France"), ("Milan", "capital of", "Italy")]
+    assert all(c.true for c in p.classify(capitals))
+    for c in p.classify(others):
+        assert not c.true
+        assert c.probability < 0.3

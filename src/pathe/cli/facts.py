@@ -47,8 +47,18 @@ class Of:
         rich_help_panel=QUERY,
     )
 
+    type_relation: str | None = option(
+        None,
+        "The relation that gives the types. Default: one such as rdf:type, type or instance of.",
+        rich_help_panel=QUERY,
+    )
+
     def choose(self, p: Predictor) -> FactsOf:
         """Returns which facts, for `Predictor.missing` and `Predictor.check`."""
+        if self.types is not None and self.type_relation is not None:
+            raise PatheError("Give --types or --type-relation, not both.")
+        if self.type_relation is not None:
+            p.use_types(self.type_relation)
         if self.types is not None:
             from pathe.data.row_files import read_types
 
@@ -126,6 +136,8 @@ def missing(source: ModelOnData, options: MissingOptions, output: TripleOutput, 
         )
     rows = [vars(row) for row in found]
     output.show(rows, show.missing(p.names.shown(found)), MissingTriple, names=p.names)
+    if options.reasons is None and not reasons:
+        tell(f"no reasons, as -k is above {SHOWN_REASONS}: --reasons adds them, which takes longer")
 
 
 @grouped

@@ -124,7 +124,7 @@ class Judge:
         prepared, seed = self.prepared, self.scorer.seed
         valid_N3 = prepared.with_seen_relations(prepared.triples("valid", "seen"))
         if len(valid_N3) >= FEWEST:
-            scorer, about, known = self.scorer, self.about, prepared.known("train")
+            scorer, about, known, kept = self.scorer, self.about, prepared.known("train"), prepared
             true_B3 = valid_N3[keyed(seed, _rows(valid_N3)).argsort()]
         else:
             true_B3 = prepared.train_M3[hidden(prepared.train_M3, seed)[:POSITIVES]]
@@ -134,16 +134,15 @@ class Judge:
                     " at least ten. Use predict, which needs no fit."
                 )
             scorer = scorer_without(self.scorer, self.config, true_B3)
-            smaller = prepared.remove(true_B3)
-            about, known = (
-                background(smaller.graph, self.overrides),
-                smaller.known("train"),
-            )
+            kept = prepared.remove(true_B3)
+            about, known = background(kept.graph, self.overrides), kept.known("train")
         unknown = 0.0  # expected missing facts per known fact
         if self.negatives_N3 is None:
             true_B3 = true_B3[:POSITIVES]
             known_too = prepared.known("train", "valid")
             false_B3 = negatives(prepared, known_too, true_B3, seed)
+            rivals_N3 = rivals(scorer, about, known_too, kept.train_M3, len(true_B3) // 4)
+            false_B3 = torch.cat([false_B3, rivals_N3])
             unknown = len(valid_N3) / len(prepared.train_M3)
         else:
             false_B3 = self.negatives_N3
@@ -225,6 +224,29 @@ def negatives(prepared: PreparedGraph, known: KnownTriples, true_B3: Tensor, see
         pools = _seen(prepared, side) if number < 2 else _plausible(prepared, side)
         found.append(_drawn(pools, known, true_B3[rows], side, seed))
     return torch.cat(found)
+
+
+@torch.no_grad()
+def rivals(
+    scorer: Scorer, about: Background, known: KnownTriples, facts_M3: Tensor, n: int
+) -> Tensor:
+    """Returns false triples that look true, up to n per side: a second answer where one is enough.
+
+    The facts are of functional relations, such as the capital of a country. Their head or tail is
+    replaced by the best other answer.
+    """
+    found = []
+    for side in SIDES:
+        column = PARTS.index(side)
+        rows = about.functional[side].functional_R[facts_M3[:, 1]].nonzero().squeeze(1)
+        false_N3 = facts_M3[rows[keyed(scorer.seed, rows, column).argsort()[:n]]]
+        for ids_B3 in false_N3.split(scorer.rows_at_once()):
+            scores_BE = scorer.scores(ids_B3, side)
+            scores_BE[known.find(ids_B3, side)] = float("-inf")
+            scores_BE.scatter_(1, ids_B3[:, 2 - column, None], float("-inf"))  # no loops
+            found.append(ids_B3.clone())
+            found[-1][:, column] = scores_BE.argmax(1)
+    return torch.cat(found) if found else facts_M3[:0]
 
 
 def doubts(
