@@ -35,6 +35,7 @@ HIDDEN = 0.1  # share of each relation's training triples that is hidden, at mos
 ONE_BY_ONE = 16  # known facts that are judged one by one;
 TOGETHER, SHARE = 256, 100  # of more, so many at once: 256, or a hundredth of the graph
 MOST_DOUBT = 0.5  # chance that a triple drawn as a false one is true, at most
+RIVALS = 8  # true triples per false one that `rivals` gives, per side
 TRIES = 8  # draws of a false triple before it is given up
 
 
@@ -141,8 +142,9 @@ class Judge:
             true_B3 = true_B3[:POSITIVES]
             known_too = prepared.known("train", "valid")
             false_B3 = negatives(prepared, known_too, true_B3, seed)
-            rivals_N3 = rivals(scorer, about, known_too, kept.train_M3, len(true_B3) // 4)
-            false_B3 = torch.cat([false_B3, rivals_N3])
+            rivals_N3 = rivals(scorer, about, known_too, kept.train_M3, len(true_B3) // RIVALS)
+            order_B = keyed(seed, _rows(false_B3)).argsort()  # as many true as false ones
+            false_B3 = torch.cat([false_B3[order_B[len(rivals_N3) :]], rivals_N3])
             unknown = len(valid_N3) / len(prepared.train_M3)
         else:
             false_B3 = self.negatives_N3
