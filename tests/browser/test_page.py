@@ -6,15 +6,12 @@ import csv
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
-import threading
 from pathlib import Path
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from support.places import ROOT
+from support.server import running
 
 CHROMIUM = Path("/usr/bin/chromium")
 pytest.importorskip("fastapi", reason="the server needs pathe[serve]")
@@ -51,24 +48,8 @@ def site(tmp_path_factory):
     }
     chosen = folder / "graphs.yaml"
     chosen.write_text(json.dumps({"graphs": graphs}), encoding="utf-8")
-    command = [sys.executable, "-m", "pathe", "serve", "--graphs", str(chosen)]
-    command += ["--port", "0", "--device", "cpu"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ) as process:
-        said = []
-        for line in process.stderr:
-            said.append(line)
-            if found := re.search(r"serving on (http://\S+)", line):
-                break
-        else:
-            raise AssertionError("".join(said))
-        threading.Thread(target=process.stderr.read, daemon=True).start()
-        yield found[1]
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
+    with running("--graphs", chosen) as (url, _):
+        yield url
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from pathe import Predictor
 from pathe.core.errors import DataError
 from pathe.evaluation.truth import side_ranks
 from pathe.graph.growth import holds
-from pathe.predict.judge import doubts, hidden, negatives, without_own
+from pathe.predict.judge import doubts, hidden, negatives, rivals, without_own
 
 MAKERS = [predictor, any_graph_predictor]
 
@@ -171,3 +171,25 @@ def test_a_second_answer_is_false_where_one_is_enough():
     for c in p.classify(others):
         assert not c.true
         assert c.probability < 0.3
+
+
+def test_rivals_are_unknown_second_answers_of_functional_relations():
+    p = Predictor(ROOT / "examples" / "europe.csv", device="cpu")
+    judge, facts_M3 = p._judge(), p.prepared.train_M3
+    found = rivals(p.scorer, judge.about, p.prepared.known(), facts_M3, 20)
+    assert 20 < len(found) <= 40
+    assert not p.prepared.known().contains(found).any()
+    assert (found[:, 0] != found[:, 2]).all()
+    for h, r, t in found.tolist():
+        same = facts_M3[facts_M3[:, 1] == r]
+        sides = {"tail": (same[:, 0] == h).any(), "head": (same[:, 2] == t).any()}
+        functional = judge.about.functional
+        assert any(has and functional[side].functional_R[r] for side, has in sides.items())
+
+
+def test_a_graph_of_two_entities_has_no_rivals():
+    p = any_graph_predictor(knowledge_graph([(0, 0, 1), (1, 0, 0)]))
+    about = p._judge().about
+    for side in about.functional.values():
+        side.functional_R[:] = True
+    assert not len(rivals(p.scorer, about, p.prepared.known(), p.prepared.train_M3, 5))

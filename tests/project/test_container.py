@@ -12,8 +12,6 @@ import pytest
 import yaml
 from support.places import ROOT
 
-pytestmark = pytest.mark.skipif(not (ROOT / "Dockerfile").is_file(), reason="not a checkout")
-
 
 def instructions() -> list[tuple[str, str]]:
     """The instructions of the Dockerfile, with continued lines joined."""

@@ -306,6 +306,39 @@ def test_facts_are_changed_for_everyone_and_stay(tmp_path):
         served(journal=journal)
 
 
+def test_what_cant_be_made_is_not_written_down(tmp_path):
+    path = tmp_path / "twins.ttl"
+    label = "<http://www.w3.org/2000/01/rdf-schema#label>"
+    lines = [f"<x:{i}> <x:r> <x:{i + 1}> ." for i in range(5)]
+    path.write_text("\n".join([*lines, f'<x:1> {label} "Twin" .', f'<x:2> {label} "Twin" .']))
+    journal = tmp_path / "changes.jsonl"
+    source = Source("twins", KnowledgeGraph.read(path), journal=journal)
+    ambiguous = {"add": [{"head": "Twin", "relation": "x:r", "tail": "x:5"}]}
+    with TestClient(build_app([ServedGraph(source, "cpu")], token=TOKEN, public=True)) as client:
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        found = client.post("/api/v1/graphs/twins/facts", json=ambiguous, headers=headers)
+        assert found.status_code == 404
+        assert client.post("/api/v1/graphs/twins/overlays", json=ambiguous).status_code == 404
+    assert journal.read_text() == ""
+    ServedGraph(source, "cpu").close()  # it starts again
+
+
+def test_a_full_disk_is_said_and_nothing_changes(tmp_path, monkeypatch):
+    def full(number):
+        raise OSError(28, "No space left on device")
+
+    graph = served(journal=tmp_path / "changes.jsonl")
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    with TestClient(build_app([graph], token=TOKEN, public=True)) as client:
+        before = get(client, "/entity", name="France")["total"]
+        monkeypatch.setattr("os.fsync", full)
+        new = {"add": [{"head": "Atlantis", "relation": "borders", "tail": "France"}]}
+        found = client.post(f"{BASE}/facts", json=new, headers=headers)
+        assert found.status_code == 507
+        assert "No space left" in found.json()["detail"]
+        assert get(client, "/entity", name="France")["total"] == before
+
+
 def test_every_response_has_security_headers(client):
     for path in ("/", "/api/v1/health", "/nothing", "/metrics"):
         headers = client.get(path).headers
@@ -323,8 +356,13 @@ def test_other_pages_need_a_name(client):
         headers = {"origin": "http://ours.example"}
         allowed = other.get("/api/v1/health", headers=headers).headers
         assert allowed["access-control-allow-origin"] == "http://ours.example"
-        rebound = other.get("/api/v1/health", headers={"host": "evil.example"})
-        assert rebound.status_code == 400
+        for host in ("evil.example", "[", ""):
+            assert other.get("/api/v1/health", headers={"host": host}).status_code == 400
+    with TestClient(build_app([served()], origins=("http://ours.example",), token=TOKEN)) as other:
+        asks = {"access-control-request-method": "GET",
+                "access-control-request-headers": "authorization"}  # fmt: skip
+        assert other.options("/api/v1/graphs", headers=headers | asks).status_code == 200
+        assert other.get("/api/v1/graphs", headers=headers).status_code == 401
 
 
 def test_figures_are_counted(client):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pathe.core.errors import DataError
-from pathe.serve.journal import Changes, Journal
+from pathe.serve.journal import Changes, Journal, NotWritten
 
 FIRST = Changes([("a", "r", "b")], [])
 SECOND = Changes([("ü\n", "r", '"'), ("c", "r", "d")], [("a", "r", "b")])
@@ -62,3 +62,21 @@ def test_two_servers_cant_share_a_journal(tmp_path):
 def test_a_folder_that_isnt_there(tmp_path):
     with pytest.raises(DataError, match="can't be written"):
         Journal(tmp_path / "no" / "changes.jsonl")
+
+
+def test_a_failed_write_leaves_no_part_of_a_line(tmp_path, monkeypatch):
+    path = tmp_path / "changes.jsonl"
+    journal = Journal(path)
+    journal.append(FIRST)
+    with monkeypatch.context() as patched:
+
+        def full(number):
+            raise OSError(28, "No space left on device")
+
+        patched.setattr("os.fsync", full)
+        with pytest.raises(NotWritten, match="No space left"):
+            journal.append(SECOND)
+    assert path.read_bytes().count(b"\n") == 1
+    journal.append(SECOND)
+    journal.close()
+    assert read(path) == [FIRST, SECOND]

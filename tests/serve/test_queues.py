@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from pathe.serve.work import Busy, TookTooLong, WorkQueue
+from pathe.serve.queues import Busy, TookTooLong, WorkQueue
 
 
 def doubled(items, job):

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from support.commands import refused
+from support.server import running
 
 pytest.importorskip("fastapi")
 
@@ -26,33 +23,6 @@ from pathe.serve.client import Client
 ROOT = Path(__file__).parents[2]
 EUROPE = ROOT / "examples" / "europe.csv"
 FACT = ("Paris", "capital of", "France")
-
-
-@contextmanager
-def running(*options: str | Path, **env: str) -> Iterator[tuple[str, subprocess.Popen]]:
-    """Starts a server on a free port; yields its address and the process."""
-    command = [sys.executable, "-m", "pathe", "serve", "--port", "0", "--device", "cpu"]
-    with subprocess.Popen(
-        [*command, *map(str, options)], stderr=subprocess.PIPE, text=True,
-        env=os.environ | env,
-    ) as process:  # fmt: skip
-        said = []
-        for line in process.stderr:
-            said.append(line)
-            if found := re.search(r"serving on (http://\S+)", line):
-                break
-        else:
-            raise AssertionError("".join(said))
-        threading.Thread(target=process.stderr.read, daemon=True).start()
-        try:
-            yield found[1], process
-        finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise
 
 
 @pytest.fixture(scope="module")

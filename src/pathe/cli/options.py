@@ -338,15 +338,22 @@ class ModelOnData(ModelFiles):
     def load(self) -> tuple[Artifact, KnowledgeGraph, torch.device]:
         """Loads the model, reads the data in its relations and picks the device."""
         from pathe.core.hardware import pick_device
-        from pathe.model.artifact import is_model, load_model
+        from pathe.model.artifact import load_model
+
+        model, data = self.places()
+        artifact = load_model(model)
+        return artifact, self.read(data, artifact), pick_device(self.device)
+
+    def places(self) -> tuple[Path | None, str]:
+        """Returns the model's folder, None for the pre-trained one, and DATA."""
+        from pathe.model.artifact import is_model
 
         model, data = self.model, self.data
         if data is None and model is not None and not is_model(model):
             model, data = None, str(model)  # a graph alone
-        artifact = load_model(model)
         if data is None:
             raise PatheError("Give the graph: --data DATA, a file, a folder or a data set's name.")
-        return artifact, self.read(data, artifact), pick_device(self.device)
+        return model, data
 
     def predictor(self) -> Predictor:
         """Returns a predictor for the model on the data; encodes nothing yet."""

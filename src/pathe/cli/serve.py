@@ -99,23 +99,17 @@ def serve(source: ModelOnData, options: ServeOptions) -> None:
         graphs,
         token=token,
         public=options.public or (options.is_local and not options.token),
-        hosts=(*LOOPBACK, "[::1]") if options.is_local else (),
+        hosts=LOOPBACK if options.is_local else (),
         origins=tuple(options.allow_origin or ()),
     )
     run(app, options.host, options.port, tell)
 
 
 def _one(source: ModelOnData, options: ServeOptions) -> Source:
-    from pathe.model.artifact import is_model
+    from pathe.model.artifact import load_model
     from pathe.serve.graphs import Source
 
-    model, data = source.model, source.data
-    if data is None and model is not None and not is_model(model):
-        model, data = None, str(model)
-    if data is None:
-        raise PatheError("Give the graph: --data DATA, or --graphs FILE for several.")
-    from pathe.model.artifact import load_model
-
+    model, data = source.places()
     kg = source.read(data, load_model(model))
     return Source(kg.name, kg, model, _types(options.types), options.writable)
 

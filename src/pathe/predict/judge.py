@@ -246,8 +246,9 @@ def rivals(
             scores_BE = scorer.scores(ids_B3, side)
             scores_BE[known.find(ids_B3, side)] = float("-inf")
             scores_BE.scatter_(1, ids_B3[:, 2 - column, None], float("-inf"))  # no loops
-            found.append(ids_B3.clone())
-            found[-1][:, column] = scores_BE.argmax(1)
+            best, made_B3 = scores_BE.max(1), ids_B3.clone()
+            made_B3[:, column] = best.indices
+            found.append(made_B3[best.values > float("-inf")])
     return torch.cat(found) if found else facts_M3[:0]
 
 

@@ -478,7 +478,9 @@ class Predictor:
     ) -> int:
         """Returns the rank that a triple would have with another score, as in `score`."""
         ids_13, part = self._ids([(head, relation, tail)]), self._part(asked)
-        [(_, scores_1C, known_1C)] = self._scores(self.scorer, ids_13, part)
+        own_1 = holds(self.prepared.graph, ids_13)
+        [(scorer, _)] = without_own(self.scorer, self.artifact.config, ids_13, own_1)
+        [(_, scores_1C, known_1C)] = self._scores(scorer, ids_13, part)
         known_1C[0, ids_13[0, PARTS.index(part)]] = True  # it doesn't compete with itself
         others_C = scores_1C[0][~known_1C[0]]
         return 1 + int((others_C > score).sum()) + int((others_C == score).sum()) // 2
@@ -535,13 +537,7 @@ class Predictor:
             check_fact(fact)
         if not old:
             return 0
-        ids_N3 = self.check_known(old)
-        self._replace_graph(self.prepared.remove(ids_N3), ids_N3[:, [0, 2]].unique().long())
-        return len(ids_N3)
-
-    def check_known(self, facts: list[Fact]) -> Tensor:
-        """Returns the ids of facts that `remove` can remove; raises an error if one is unknown."""
-        ids_N3: Tensor = self._ids(facts).unique(dim=0)
+        ids_N3 = self._ids(old).unique(dim=0)
         for known, ids in zip(self.prepared.known().contains(ids_N3).tolist(), ids_N3, strict=True):
             if not known:
                 [(head, relation, tail)] = self._named([tuple(ids.tolist())])
@@ -549,7 +545,8 @@ class Predictor:
                     f"({head!r}, {relation!r}, {tail!r}) can't be removed: the graph doesn't have "
                     "it. Nothing was removed."
                 )
-        return ids_N3
+        self._replace_graph(self.prepared.remove(ids_N3), ids_N3[:, [0, 2]].unique().long())
+        return len(ids_N3)
 
     def _replace_graph(self, prepared: PreparedGraph, changed_U: Tensor) -> None:
         replace_graph(self.scorer, self.artifact.config, prepared, changed_U)

@@ -18,10 +18,11 @@ from starlette.exceptions import HTTPException
 
 from pathe.core.errors import PatheError, UnknownNameError
 from pathe.serve.graphs import ServedGraph
+from pathe.serve.journal import NotWritten
+from pathe.serve.queues import Busy, Cancelled, TookTooLong
 from pathe.serve.routes import api
 from pathe.serve.server import Limits, Server
 from pathe.serve.tokens import has_token
-from pathe.serve.work import Busy, Cancelled, TookTooLong
 
 STATIC = Path(__file__).with_name("static")
 POLICY = (
@@ -42,8 +43,9 @@ def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> 
     """Returns an error as problem+json (RFC 9457)."""
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
     return JSONResponse(
-        body | {"detail": detail}, status, headers, media_type="application/problem+json"
-    )
+        body | {"detail": detail}, status, HEADERS | (headers or {}),
+        media_type="application/problem+json",
+    )  # fmt: skip
 
 
 def build_app(
@@ -77,11 +79,11 @@ def build_app(
     )  # fmt: skip
     app.state.server, app.state.token = server, token
     _add_errors(app)
-    if origins:
+    _add_guard(app, server, None if public else token, hosts)
+    if origins:  # before the guard: a browser's preflight has no token
         app.add_middleware(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"]
         )
-    _add_guard(app, server, None if public else token, hosts)
     app.include_router(api)
     _add_page(app, server)
     return app
@@ -97,6 +99,8 @@ def _add_errors(app: FastAPI) -> None:
                 return problem(504, str(error))
             case UnknownNameError():
                 return problem(404, str(error))
+            case NotWritten():
+                return problem(507, str(error))
         return problem(400, str(error))
 
     @app.exception_handler(Cancelled)
@@ -130,7 +134,7 @@ def _add_guard(app: FastAPI, server: Server, token: str | None, hosts: tuple[str
         start = time.perf_counter()
         path = request.url.path
         is_open = path in ("/", "/api/v1/health") or path.startswith("/static/")
-        if hosts and request.url.hostname not in hosts:  # a page elsewhere may have sent it here
+        if hosts and _host(request) not in hosts:  # a page elsewhere may have sent it here
             response: Response = problem(400, f"This server is called {' or '.join(hosts)}.")
         elif token and not is_open and not has_token(request, token):
             response = problem(
@@ -149,6 +153,12 @@ def _add_guard(app: FastAPI, server: Server, token: str | None, hosts: tuple[str
         server.requests.labels(shown, response.status_code).inc()
         server.seconds.labels(shown).observe(time.perf_counter() - start)
         return response
+
+
+def _host(request: Request) -> str:
+    """Returns the name that the request calls the server by, without the port."""
+    given = request.headers.get("host", "").lower()
+    return given[1:].partition("]")[0] if given.startswith("[") else given.partition(":")[0]
 
 
 def _too_large(request: Request, most: int) -> bool:

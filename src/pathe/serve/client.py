@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterable
-from dataclasses import fields
 from typing import Any, TypeVar
 
 from pathe.core.errors import PatheError, UnknownNameError
@@ -182,7 +182,7 @@ def _rows(facts: Iterable[Fact]) -> list[dict[str, str]]:
 
 
 def _records(kind: type[T], rows: list[dict[str, Any]]) -> Records[T]:
-    names = [own.name for own in fields(kind)]  # type: ignore[arg-type]
+    names = list(inspect.signature(kind).parameters)
     return Records(kind(**{name: row[name] for name in names}) for row in rows)
 
 

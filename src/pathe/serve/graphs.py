@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from pathe.core.errors import ConfigError, PatheError, UnknownNameError
-from pathe.core.types import Fact, check_fact
+from pathe.core.types import Fact
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.model.artifact import CARD, SHIPPED, Artifact, load_model, model_digest, model_folder
 from pathe.model.pathe import count_parameters
@@ -81,6 +81,7 @@ class ServedGraph:
         self.held_out = {(kg.entities[h], kg.relations[r], kg.entities[t]) for h, r, t in held_out}
         self.artifact: Artifact = load_model(source.model)
         self.folder = SHIPPED if source.model is None else model_folder(source.model)
+        self.digest = model_digest(self.folder)
         kg = replace(kg, valid=kg.valid[:0], test=kg.test[:0], inference=None)
         self._base = Predictor(self.artifact, kg, device=device)
         if source.types is not None:
@@ -133,15 +134,17 @@ class ServedGraph:
 
     # changes
 
-    def add_overlay(self, changes: Changes) -> str:
-        """Keeps a visitor's changes; returns their id, a hash of them."""
+    def add_overlay(self, changes: Changes) -> tuple[str, int, int]:
+        """Keeps a visitor's changes; returns their id, a hash of them, and how many were made."""
         if len(changes.add) + len(changes.remove) > MOST_CHANGES:
             raise ConfigError(f"Change at most {MOST_CHANGES} facts at a time.")
-        check_changes(self._base, changes)
+        n_added, n_removed = apply(
+            self._base.fork(), changes
+        )  # changes that can't be made aren't kept
         text = json.dumps([sorted(set(changes.add)), sorted(set(changes.remove))])
         overlay = hashlib.sha256(text.encode()).hexdigest()[:16]
         self._overlays.put(overlay, changes)
-        return overlay
+        return overlay, n_added, n_removed
 
     def overlay(self, overlay: str) -> Changes:
         """Returns the changes with this id."""
@@ -153,17 +156,16 @@ class ServedGraph:
     def change(self, changes: Changes) -> tuple[int, int]:
         """Changes the graph for everyone; returns how many facts were added and removed.
 
-        Changes are on the disk before they are made. Either all of them are made, or none.
+        Changes are on the disk before anyone sees them. Either all of them are made, or none.
         """
         if self.journal is None:
             raise ConfigError("This graph is read-only: start the server with --writable FILE.")
         with self._writing:
-            check_changes(self._base, changes)
-            self.journal.append(changes)
             changed = self._base.fork()  # other threads may be reading the present one
-            counts = apply(changed, changes)
+            counts = apply(changed, changes)  # what can't be made isn't written down
+            self.journal.append(changes)
             self._base, self.version = changed, self.version + 1
-            for cached in ("_index", "types_of"):
+            for cached in ("_index", "_relations", "types_of", "types"):
                 vars(self).pop(cached, None)
         return counts
 
@@ -207,13 +209,17 @@ class ServedGraph:
 
     def relations(self, text: str = "", limit: int = 1000) -> list[dict[str, Any]]:
         """Returns relations by a part of their name or label, frequent ones first."""
-        names = list(self._base.relation_names)
-        counts = torch.bincount(self._base.prepared.train_M3[:, 1], minlength=len(names)).tolist()
-        index = NameIndex([self.show(name) for name in names], counts)
+        names, index = self._relations
         return [
-            {"name": names[i], "label": self.show(names[i]), "facts": counts[i]}
+            {"name": names[i], "label": self.show(names[i]), "facts": int(index.weights[i])}
             for i in index.find(text, limit)
         ]
+
+    @cached_property
+    def _relations(self) -> tuple[list[str], NameIndex]:
+        names = list(self._base.relation_names)
+        counts = torch.bincount(self._base.prepared.train_M3[:, 1], minlength=len(names))
+        return names, NameIndex([self.show(name) for name in names], counts.tolist())
 
     @cached_property
     def types_of(self) -> dict[str, list[str]]:
@@ -227,8 +233,9 @@ class ServedGraph:
             found.setdefault(self._base.entity_names[entity], []).append(names[type])
         return found
 
+    @cached_property
     def types(self) -> list[dict[str, Any]]:
-        """Returns all types, frequent ones first."""
+        """All types, frequent ones first."""
         counts = Counter(type for own in self.types_of.values() for type in own)
         return [
             {"name": name, "label": self.show(name), "entities": n}
@@ -252,7 +259,7 @@ class ServedGraph:
                 "title": title,
                 "parameters": count_parameters(model.model),
                 "task": model.config.task,
-                "digest": model_digest(self.folder),
+                "digest": self.digest,
             },
         }
 
@@ -270,16 +277,6 @@ class ServedGraph:
             rows = triples_M3[triples_M3[:, column] == entity].tolist()
             found += [(fact, direction) for fact in p._named(rows)]
         return found
-
-
-def check_changes(p: Predictor, changes: Changes) -> None:
-    """Raises an error if changes can't be made; `apply` won't, then."""
-    for fact in (*changes.add, *changes.remove):
-        check_fact(fact)
-    if changes.add:
-        p._relation_ids([fact[1] for fact in changes.add])
-    if changes.remove:
-        p.check_known(changes.remove)
 
 
 def apply(p: Predictor, changes: Changes) -> tuple[int, int]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pathe.core.errors import DataError
+from pathe.core.errors import DataError, PatheError
 from pathe.core.types import Fact
+
+
+class NotWritten(PatheError):
+    """Changes that could not be written to the journal, so they were not made."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Journal:
         """Opens or creates the file. A last line that a crash left unfinished is dropped."""
         self.path = path
         try:
-            self._file = path.open("a+b")
+            self._file = path.open("a+b", buffering=0)  # nothing is left behind by a failed write
         except OSError as error:
             raise DataError(f"{path}: can't be written ({error.strerror})") from error
         try:
@@ -42,10 +48,16 @@ class Journal:
 
     def append(self, changes: Changes) -> None:
         """Writes changes; returns once they are on the disk."""
-        line = json.dumps(asdict(changes), ensure_ascii=False) + "\n"
-        self._file.write(line.encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        line = (json.dumps(asdict(changes), ensure_ascii=False) + "\n").encode()
+        good = self._file.seek(0, os.SEEK_END)
+        try:
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._file.fileno())
+        except OSError as error:  # a part of the line may be there
+            with suppress(OSError):
+                self._file.truncate(good)
+            raise NotWritten(f"{self.path.name}: can't be written ({error.strerror}).") from error
 
     def close(self) -> None:
         self._file.close()
@@ -53,7 +65,7 @@ class Journal:
     def _read(self) -> list[Changes]:
         self._file.seek(0)
         found, good = [], 0
-        for number, line in enumerate(self._file, 1):
+        for number, line in enumerate(self._file.readall().splitlines(keepends=True), 1):
             if not line.endswith(b"\n"):
                 break  # it was never acknowledged
             try:

@@ -15,8 +15,6 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=MOST_NAME)]
 Given = Annotated[Name | None, Query()]  # one that may be left out
 K = Annotated[int, Query(ge=1, le=MOST_K)]
 Format = Literal["json", "csv", "ttl"]
-
-
 Text = Annotated[str, Query(max_length=MOST_NAME)]
 Overlay = Annotated[str, Query(max_length=64)]
 Offset = Annotated[int, Query(ge=0, le=MOST_DEPTH)]

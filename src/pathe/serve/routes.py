@@ -12,6 +12,7 @@ from pathe.core.types import PARTS, Part, fill
 from pathe.predict.predictor import Predictor
 from pathe.serve import views
 from pathe.serve.graphs import ServedGraph
+from pathe.serve.queues import Job
 from pathe.serve.requests import (
     Claims,
     Facts,
@@ -29,7 +30,6 @@ from pathe.serve.requests import (
 from pathe.serve.server import Server
 from pathe.serve.tokens import has_token
 from pathe.serve.views import AnswerOptions, Row
-from pathe.serve.work import Job
 
 api = APIRouter(prefix="/api/v1")
 
@@ -66,7 +66,7 @@ async def graphs(server: Serving) -> Row:
 @api.get("/graphs/{graph}")
 async def about(graph: Graph) -> Row:
     """Describes a graph: its sizes, relations and types, and the model's card."""
-    more = {"relations_list": graph.relations(), "types": graph.types(), "card": graph.card()}
+    more = {"relations_list": graph.relations(), "types": graph.types, "card": graph.card()}
     return graph.about() | more
 
 
@@ -294,16 +294,10 @@ async def add_overlay(server: Serving, graph: Graph, body: Facts) -> Row:
     changes = body.changes
 
     def work(p: Predictor, job: Job[Any, Any]) -> Row:
-        overlay = graph.add_overlay(changes)
-        changed, now = (
-            graph.predictor("fast", overlay).prepared,
-            graph.predictor("fast").prepared,
-        )
-        n_removed = len(set(changes.remove))
-        n_added = changed.graph.n_triples - now.graph.n_triples + n_removed
+        overlay, n_added, n_removed = graph.add_overlay(changes)
         return {"overlay": overlay, "added": n_added, "removed": n_removed}
 
-    return await server.do("fast", graph, "", work)
+    return await server.do("medium", graph, "", work)
 
 
 @api.get("/graphs/{graph}/overlays/{overlay}")

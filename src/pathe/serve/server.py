@@ -13,8 +13,8 @@ from pathe.core.errors import UnknownNameError
 from pathe.predict.predictor import Predictor
 from pathe.serve import views
 from pathe.serve.graphs import Cache, Lane, ServedGraph
+from pathe.serve.queues import Job, WorkQueue
 from pathe.serve.views import AnswerOptions, Row
-from pathe.serve.work import Job, WorkQueue
 
 R = TypeVar("R")
 Work = Callable[[Predictor, Job[Any, Any]], R]

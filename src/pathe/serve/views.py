@@ -99,17 +99,21 @@ def entity(
     if relation:
         relation = p.relation_names.exact(relation)
     wanted = [
-        with_labels(graph, dict(zip(PARTS, fact, strict=True))) | {"direction": own}
+        (fact, own)
         for fact, own in found
         if (not relation or fact[1] == relation) and direction in ("both", own)
     ]
+    shown = wanted[offset : offset + limit]
     return {
         "name": name,
         "label": graph.show(name),
         "types": graph.types_of.get(name, []),
         "total": len(wanted),
         "offset": offset,
-        "facts": wanted[offset : offset + limit],
+        "facts": [
+            with_labels(graph, dict(zip(PARTS, fact, strict=True))) | {"direction": own}
+            for fact, own in shown
+        ],
         "counts": [
             {"relation": r, "label": graph.show(r), "direction": own, "facts": n}
             for (r, own), n in counts.most_common()

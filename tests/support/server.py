@@ -1,0 +1,39 @@
+"""A server as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def running(*options: str | Path, **env: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Starts `pathe serve` on a free port; yields its address and the process."""
+    command = [sys.executable, "-m", "pathe", "serve", "--port", "0", "--device", "cpu"]
+    with subprocess.Popen(
+        [*command, *map(str, options)], stderr=subprocess.PIPE, text=True, env=os.environ | env
+    ) as process:
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if found := re.search(r"serving on (http://\S+)", line):
+                break
+        else:
+            raise AssertionError("".join(said))
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        try:
+            yield found[1], process
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
