@@ -1,10 +1,12 @@
-"""Are answers right that people act on? `python benchmarks/answers.py [missing|classify|check] ...`
+"""Are answers right that people act on? `python benchmarks/answers.py [missing|classify|second|check] ...`
 
 - missing: a tenth of each relation's facts is hidden at random. How many of the triples that
   `Predictor.missing` lists first are hidden facts, and how many hidden facts does it list before
   less than half of the list (or nine tenths) is hidden facts?
 - classify: test triples against false ones: the published hard negatives of CoDEx, or else test
   triples with another head or tail. Accuracy and expected calibration error.
+- second: cities that aren't the capital of their country, claimed to be. The graph knows the
+  capital, and that a country has one. How many claims are judged true, and how many capitals?
 - check: a hundredth of the facts is replaced by wrong ones: a head or tail of another fact of the
   same relation. How many of the first hundredth of `Predictor.check` are wrong ones?
 
@@ -147,8 +149,38 @@ def classify(name: str) -> dict[str, Any]:
         "accuracy": float((verdict == label).float().mean()),
         "F1": float(2 * (verdict & label).sum() / (verdict.sum() + label.sum())),
         "calibration error": calibration_error(chance, label),
+        "calibration error of exact probabilities": exact_error(chance),
         "seconds": time.perf_counter() - start,
     }
+
+
+def exact_error(chance_B: Tensor) -> float:
+    """Returns the calibration error that probabilities show by chance if they are right."""
+    from pathe.evaluation.truth import calibration_error
+
+    generator = torch.Generator().manual_seed(SEED)
+    drawn = (torch.rand(len(chance_B), generator=generator) < chance_B for _ in range(200))
+    return sum(calibration_error(chance_B, true_B) for true_B in drawn) / 200
+
+
+CAPITALS = {"europe": ("capital of", "city in"), "films": ("capital_of", "located_in")}
+
+
+def second(name: str) -> dict[str, Any]:
+    kg, (capital_of, in_country) = GRAPHS[name](), CAPITALS[name]
+    p = predictor(name, kg)
+    start = time.perf_counter()
+    facts = p._named(kg.train.tolist())
+    capitals = {(h, t) for h, r, t in facts if r == capital_of}
+    countries = {t for _, t in capitals}
+    cities = {(h, t) for h, r, t in facts if r == in_country and t in countries}
+    figures: dict[str, Any] = {}
+    for title, pairs in (("capitals", capitals), ("other cities", cities - capitals)):
+        judged = p.classify([(h, capital_of, t) for h, t in sorted(pairs)])
+        figures[title] = len(judged)
+        figures[f"{title} judged true"] = sum(c.true for c in judged)
+        figures[f"{title}, mean probability"] = sum(c.probability for c in judged) / len(judged)
+    return figures | {"seconds": time.perf_counter() - start}
 
 
 def sample(facts: list[Any]) -> list[Any]:
@@ -229,7 +261,7 @@ def suspicious(
 
 
 TASKS: dict[str, Callable[[str], dict[str, Any]]] = {
-    "missing": missing, "classify": classify, "check": check,
+    "missing": missing, "classify": classify, "second": second, "check": check,
 }  # fmt: skip
 
 
