@@ -1,4 +1,4 @@
-"""Are answers right that people act on? `python benchmarks/answers.py [missing|classify|second|check] ...`
+"""Are answers right that people act on? `python benchmarks/answers.py TASK GRAPH ...`
 
 - missing: a tenth of each relation's facts is hidden at random. How many of the triples that
   `Predictor.missing` lists first are hidden facts, and how many hidden facts does it list before

@@ -395,6 +395,36 @@ def test_what_is_said_of_missing_facts_and_verdicts_is_what_was_measured():
         run = runs["after"]
         cells = [short(run[key]) for key in ("accuracy", "F1", "calibration error")]
         assert f"| {name} | {run['true']:,} and {run['false']:,} | {' | '.join(cells)} |" in text
+    words = " ".join(text.split())
+    for runs in found["second"].values():
+        before, after = runs["before"], runs["after"]
+        n = before["other cities"]
+        assert before["other cities judged true"] == n
+        key = "other cities, mean probability"
+        assert f"{short(before[key])})" in words
+        assert re.search(
+            rf"{after['other cities judged true']}( are)? \({short(after[key])}\)", words
+        )
+        right = f"{after['capitals judged true']} of {after['capitals']}"
+        assert right in words
+        assert after["other cities judged true"] <= 0.1 * n
+    by_chance = found["classify"]["europe"]["after"]["calibration error of exact probabilities"]
+    assert f"a calibration error of {short(by_chance)} there by chance" in words
     for name, runs in found["check"].items():
         run = runs["after"]
         assert f"| {name} | {run['facts']:,} | {run['wrong']} | {short(run['recall'])} |" in text
+
+
+def test_what_is_said_of_the_server_is_what_was_measured():
+    text = " ".join((ROOT / "docs" / "decisions" / "0014-serving.md").read_text().split())
+    found = json.loads((ROOT / "benchmarks" / "serve.json").read_text())
+    times, load = found["start"]["seconds_to_page"], found["load"]
+    assert f"serves its page after {min(times):.1f} to {max(times):.1f} seconds" in text
+    drawn, once = load["drawn_at_random"], load["each_once"]
+    assert f"drawn at random from {load['distinct_queries']:,} are answered" in text
+    assert f"at {drawn['queries_per_second']:.0f} per second (p95 {drawn['p95_ms']:.0f} ms)" in text
+    assert (
+        f"at {once['queries_per_second']:.0f} per second (p95 {once['p95_ms'] / 1000:.1f} s)"
+        in text
+    )
+    assert f"{load['one_by_one_queries_per_second']:.0f} per second of a loop" in text
