@@ -157,10 +157,11 @@ class Bridge(ABC, nn.Module):
         assert self.link_head is not None
         given = self.condition(kinds_B, relations)
         if reached is None:
-            takes = [hop.take.weight for hop in self.rounds]
+            takes = [hop.take.weight for hop in self.rounds if isinstance(hop, Hop)]
             evidence = self.link_head.layers(given.asked_BD)
-            parts = sources_B, given.asked_BD, given.weights, takes, evidence
-            if (found_BE := dense_scores(edges, keep_M, *parts)) is not None:
+            asked_BD, weights = given
+            found_BE = dense_scores(edges, keep_M, sources_B, asked_BD, weights, takes, evidence)
+            if found_BE is not None:
                 return found_BE
         reached, x_AD = self.states(edges, keep_M, sources_B, given, reached=reached)
         return self.link_head.answers(x_AD, given.asked_BD, reached)

@@ -43,7 +43,7 @@ class _Code:
         return self.builder.add(value, ir.Constant(self.word, number))
 
     def place(self, array: Any, row: Any, column: Any) -> Any:
-        width = cgutils.unpack_tuple(self.builder, array.shape)[1]
+        width = cgutils.unpack_tuple(self.builder, array.shape)[1]  # type: ignore[no-untyped-call]
         at = self.builder.add(self.builder.mul(row, width), column)
         return self.builder.gep(array.data, [at])
 
@@ -59,7 +59,8 @@ class _Code:
 
     def zeros(self, n: int) -> list[Any]:
         """Returns n registers, set to zero."""
-        found = [cgutils.alloca_once(self.builder, _VECTOR) for _ in range(n)]
+        new = cgutils.alloca_once
+        found = [new(self.builder, _VECTOR) for _ in range(n)]  # type: ignore[no-untyped-call]
         for register in found:
             self.clear(register)
         return found
@@ -88,7 +89,7 @@ def _sum_runs(
     def code(context: Any, builder: Any, signature: Any, given: Any) -> Any:
         own = _Code(context, builder, signature, given)
         out, x, weights, sources, starts, kinds = (own.array(i) for i in (0, 2, 3, 4, 5, 6))
-        row, first, last, at, to = given[1], *given[7:]
+        row, (first, last, at, to) = given[1], given[7:]
         columns = [own.plus(at, i) for i in range(0, STEP, LANES)]
         totals, sums = own.zeros(len(columns)), own.zeros(len(columns))
         with cgutils.for_range(builder, last, start=first) as runs:
@@ -191,7 +192,7 @@ def _count_near(v: int, n_hops: int, sources: Any, starts: Any, firsts: Any) -> 
         if 2 * near.sum() > n:  # enough to know
             break
         for u in np.flatnonzero(near & ~done):
-            _mark(u, sources, starts, firsts, near)
+            _mark(int(u), sources, starts, firsts, near)
             done[u] = True
     return int(near.sum())
 
@@ -308,14 +309,16 @@ def runs(edges: Any, keep_M: Tensor) -> tuple[Any, ...]:
     sources, kinds = np.empty((2, n), np.int32)
     starts, firsts = np.empty(n + 1, np.int32), np.empty(edges.n_entities + 1, np.int64)
     given = arrays(edges.offsets_E1, edges.neighbours_M, edges.relations_M, keep_M)
-    n_slots, n_runs = _list_runs(*given, sources, starts, kinds, firsts)
+    given += [sources, starts, kinds, firsts]
+    n_slots, n_runs = _list_runs(*given)
     return sources[:n_slots], starts[: n_runs + 1], kinds[:n_runs], firsts
 
 
 def near(of_runs: tuple[Any, ...], sources_B: Tensor, n_hops: int) -> int:
     """Counts the entities within some hops, summed over queries; stops at half of them."""
     sources, starts, _, firsts = of_runs
-    return sum(_count_near(v, n_hops, sources, starts, firsts) for v in sources_B.tolist())
+    parts: list[Any] = [n_hops, sources, starts, firsts]
+    return sum(_count_near(v, *parts) for v in sources_B.tolist())
 
 
 def answer_scores(
@@ -328,14 +331,15 @@ def answer_scores(
     out_BE, padded = begin_BD.new_empty(b, n), -(-n // ROWS) * ROWS
     begin, asked, at = arrays(*(part.contiguous() for part in (begin_BD, asked_BH, sources_B)))
     by_hop, panels = np.stack(arrays(*weights)), np.stack([_panels(take) for take in takes])
-    layers = _panels(first_HD), *arrays(second_1H[0].contiguous()), *of_runs
+    layers = [panels, _panels(first_HD), *arrays(second_1H[0].contiguous()), *of_runs]
+    workers = numba.get_num_threads()
+    rooms, parts = np.empty((min(workers, b), 2, padded, dim), np.float32), list[Any]()
     if b == 1:
-        x = np.empty((2, padded, dim), np.float32)
-        own = begin[0], asked[0], at[0], by_hop[:, 0]
-        _one(x, numba.get_num_threads(), *own, panels, *layers, out_BE.numpy()[0])
+        parts += [rooms[0], workers, begin[0], asked[0], at[0], by_hop[:, 0], *layers]
+        _one(*parts, *arrays(out_BE[0]))
     else:
-        rooms = np.empty((min(numba.get_num_threads(), b), 2, padded, dim), np.float32)
-        _each(rooms, begin, asked, at, by_hop, panels, *layers, out_BE.numpy())
+        parts += [rooms, begin, asked, at, by_hop, *layers]
+        _each(*parts, *arrays(out_BE))
     return out_BE
 
 
