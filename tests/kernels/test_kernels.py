@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
@@ -38,6 +39,8 @@ from pathe.graph.walks import sample_walks
 from pathe.kernels import dispatch
 from pathe.kernels.dispatch import KERNELS, compiled, kernel
 from pathe.model.attention import attend, attend_plain
+from pathe.model.bridge import TableBridge
+from pathe.model.dense import dense_scores
 from pathe.model.packed import attend_among, attend_among_plain, pack
 from pathe.model.propagation import propagate, propagate_plain, reach
 from pathe.model.ranks import rank
@@ -132,6 +135,30 @@ def check_propagation(device: str, n: int, dim: int = 6, hops: int = 2) -> None:
     rest = edges, keep, reached, reached.sizes[-1]
     theirs = backward(propagate_plain, [x, weights], grads, *rest)
     check(lambda: backward(propagate, [x, weights], grads, *rest), theirs, [1e-5, 1e-4, 1e-4], 1e-4)
+
+
+def check_dense(device: str, sources: list[int], dim: int, hops: int, n_entities: int = 30) -> None:
+    """Scores of queries that reach most entities are those of the rows that they reach."""
+    _, edges, keep, *_ = propagation_example(n_entities=n_entities, n=20 * n_entities)
+    made = torch.Generator().manual_seed(dim)
+    bridge = TableBridge(edges.n_relations, dim, hops)
+    for part in bridge.parameters():
+        part.data = torch.randn(part.shape, generator=made) / 4
+    at, kinds = torch.tensor(sources), torch.arange(len(sources)) % (2 * edges.n_relations)
+    with torch.no_grad():
+        with kernels_off():
+            theirs = copy.deepcopy(bridge).double().links(edges, keep, at, kinds)
+        (asked, weights), takes = (
+            bridge.condition(kinds, None),
+            [h.take.weight for h in bridge.rounds],
+        )
+        parts = edges, keep, at, asked, weights, takes, bridge.link_head.layers(asked)
+        found = dense_scores(*parts)
+        assert found is not None
+        check(lambda: [dense_scores(*parts)], [theirs], scaled(device), 0)
+        torch.testing.assert_close(found, bridge.links(edges, keep, at, kinds))
+        last = n_entities - 1  # it has no edges
+        assert (found[at != last, last] == 0).all()
 
 
 def check_reach(device: str, n: int) -> None:
@@ -246,6 +273,9 @@ SCORES, RANKS, STATES, ANSWERS = (
 CHECKS: dict[tuple[str, str], tuple[Callable[..., None], ...]] = {
     ("cpu", "attention.read"): ATTENTION,
     ("cpu", "attention.read_backward"): ATTENTION,
+    ("cpu", "dense.runs"): (check_dense,),
+    ("cpu", "dense.near"): (check_dense,),
+    ("cpu", "dense.answer_scores"): (check_dense,),
     ("cpu", "known.listed"): (check_known,),
     ("cpu", "propagation.propagate"): PROPAGATION,
     ("cpu", "propagation.propagate_weights"): PROPAGATION,
@@ -279,6 +309,11 @@ SHAPES: dict[Callable[..., None], list[dict[str, Any]]] = {
     check_attention: [
         {}, {"tokens": 1}, {"heads": 1, "size": 4}, {"n": 1}, {"n": 300}, {"n": 500},
         {"n": 3000, "rows": 5, "exact": False},  # two rows of the table, 6,000 times each
+    ],
+    check_dense: [
+        {"sources": [3], "dim": 32, "hops": 3}, {"sources": [3], "dim": 64, "hops": 6},
+        {"sources": [3, 0, 3, 29, 7], "dim": 32, "hops": 4},
+        {"sources": [*range(0, 200, 7)], "dim": 64, "hops": 6, "n_entities": 200},
     ],
     check_known: [{}],
     check_packed: [

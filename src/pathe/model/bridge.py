@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pathe.graph.edges import Edges
+from pathe.model.dense import dense_scores
 from pathe.model.propagation import Reach, between, propagate, reach
 from pathe.model.states import answer_scores, evidence, update
 
@@ -78,8 +79,11 @@ class Evidence(nn.Module):
 
     def answers(self, x_AD: Tensor, asked_BD: Tensor, reached: Reach) -> Tensor:
         """Returns (B, E) scores of every entity, 0 where no state arrived."""
-        layers = self.first.weight, self.second.weight
-        return answer_scores(x_AD, self.asked(asked_BD), *layers, reached)
+        return answer_scores(x_AD, *self.layers(asked_BD), reached)
+
+    def layers(self, asked_BD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the queries' part of the hidden layer, and the weights of both layers."""
+        return self.asked(asked_BD), self.first.weight, self.second.weight
 
 
 class Bridge(ABC, nn.Module):
@@ -150,6 +154,13 @@ class Bridge(ABC, nn.Module):
         """Returns (B, E) scores of all entities as answers, 0 without a path."""
         assert self.link_head is not None
         given = self.condition(kinds_B, relations)
+        if reached is None:
+            takes = [hop.take.weight for hop in self.rounds if isinstance(hop, Hop)]
+            evidence = self.link_head.layers(given.asked_BD)
+            asked_BD, weights = given
+            found_BE = dense_scores(edges, keep_M, sources_B, asked_BD, weights, takes, evidence)
+            if found_BE is not None:
+                return found_BE
         reached, x_AD = self.states(edges, keep_M, sources_B, given, reached=reached)
         return self.link_head.answers(x_AD, given.asked_BD, reached)
 
