@@ -16,6 +16,7 @@ from typing import Any
 KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
     "cpu": {
         "attention": ("read", "read_backward"),
+        "frontier": ("search", "induced"),
         "known": ("listed",),
         "propagation": ("propagate", "propagate_weights"),
         "rules": ("count",),

@@ -36,6 +36,15 @@ class Reach(Tensors):
     order_A: Tensor | None = None  # rows sorted by query, GPU only
     starts_B1: Tensor | None = None  # start of each query's rows in order_A
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of queries and of entities."""
+        return self.row_BE.shape[0], self.row_BE.shape[1]
+
+    def at(self, entities_B: Tensor) -> Tensor:
+        """Returns the row of one entity per query, or -1."""
+        return self.row_BE.gather(1, entities_B[:, None])[:, 0].long()
+
     def padded(self, sizes: tuple[int, ...]) -> Reach:
         """Returns the rows padded to larger `sizes`, the fixed shapes of a CUDA graph."""
         more = sizes[-1] - self.sizes[-1]
@@ -57,6 +66,53 @@ class Reach(Tensors):
         entities_A = self.entities_A.repeat_interleave(n)
         sizes = tuple(size * n for size in self.sizes)
         return Reach(row_BNE.flatten(0, 1), queries_A, entities_A, sizes)
+
+
+@dataclass(frozen=True)
+class Kept(Tensors):
+    """The rows of (query, entity) that a frontier keeps, in the order of `Reach`, and their edges.
+
+    `edges` is one graph whose entities are the rows: see `model.frontier`.
+    """
+
+    shape: tuple[int, int]  # queries and entities
+    queries_A: Tensor  # int32
+    entities_A: Tensor  # int32
+    sizes: tuple[int, ...]
+    order_A: Tensor  # rows sorted by query and entity
+    starts_B1: Tensor  # start of each query's rows in order_A
+    edges: Edges
+
+    @classmethod
+    def of(
+        cls, shape: tuple[int, int], queries_A: Tensor, entities_A: Tensor,
+        sizes: tuple[int, ...], edges: Edges,
+    ) -> Kept:  # fmt: skip
+        """Returns the rows with their order by query."""
+        order_A = (queries_A * shape[1] + entities_A).argsort()
+        starts_B1 = F.pad(torch.bincount(queries_A, minlength=shape[0]).cumsum(0), (1, 0))
+        return cls(
+            shape, queries_A.int(), entities_A.int(), sizes, order_A.int(), starts_B1, edges
+        )
+
+    def at(self, entities_B: Tensor) -> Tensor:
+        """Returns the row of one entity per query, or -1."""
+        b, n = self.shape
+        codes_A = (self.queries_A.long() * n + self.entities_A)[self.order_A.long()]
+        codes_B = torch.arange(b, device=codes_A.device) * n + entities_B
+        places_B = torch.searchsorted(codes_A, codes_B).clamp(max=len(codes_A) - 1)
+        return torch.where(codes_A[places_B] == codes_B, self.order_A.long()[places_B], -1)
+
+    @property
+    def rows(self) -> Reach:
+        """All rows as the entities of one query, for message passing along `edges`."""
+        numbers_A = torch.arange(len(self.queries_A), dtype=torch.int32, device=self.order_A.device)
+        return Reach(numbers_A[None], torch.zeros_like(numbers_A), numbers_A, self.sizes)
+
+    @property
+    def keep_M(self) -> Tensor:
+        """All of the edges, as a mask."""
+        return torch.ones_like(self.edges.relations_M, dtype=torch.bool)
 
 
 def reach(edges: Edges, sources_B: Tensor, n_hops: int, keep_M: Tensor) -> Reach:
