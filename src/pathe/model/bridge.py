@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pathe.graph.edges import Edges
+from pathe.model.frontier import keep_between
 from pathe.model.propagation import Kept, Reach, between, propagate, reach
 from pathe.model.states import answer_scores, evidence, update
 
@@ -113,6 +114,12 @@ class Bridge(ABC, nn.Module):
             return reach(edges, sources_B, len(self.rounds), keep_M)
         return between(edges, sources_B, targets_B, self.pair_hops, keep_M)
 
+    def keep_between(
+        self, edges: Edges, keep_M: Tensor, heads_B: Tensor, tails_B: Tensor, most: int
+    ) -> Kept:
+        """Finds entities between heads and tails, with a frontier of `most` entities per end."""
+        return keep_between(edges, keep_M, heads_B, tails_B, self.pair_hops, most)
+
     def states(
         self,
         edges: Edges,
@@ -165,7 +172,7 @@ class Bridge(ABC, nn.Module):
         keep_M: Tensor,
         heads_B: Tensor,
         tails_B: Tensor,
-        reached: Reach | None = None,
+        reached: Reach | Kept | None = None,
     ) -> Tensor:
         """Returns (B, R) scores of all relations between heads and tails, 0 without a path."""
         assert self.relation_head is not None
@@ -252,7 +259,7 @@ class EncodedBridge(Bridge):
 
     def relations(
         self, edges: Edges, keep_M: Tensor, heads_B: Tensor, tails_B: Tensor, kinds_BC: Tensor,
-        relations: RelationVectors, reached: Reach | None = None,
+        relations: RelationVectors, reached: Reach | Kept | None = None,
     ) -> Tensor:  # fmt: skip
         """Returns (B, C) scores of some relations between heads and tails, 0 without a path.
 

@@ -12,20 +12,38 @@ Masses are whole numbers, so that sums don't depend on their order, and ties go 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from pathe.core.tensors import expand
-from pathe.graph.edges import Edges, chunks_of
+from pathe.graph.edges import Edges
 from pathe.kernels.dispatch import kernel
-from pathe.model.propagation import Kept
+from pathe.model.propagation import Kept, join_edges
 
 WHOLE = 1 << 40  # the mass of a query
 PASSED = 7, 8  # the share of its mass that an entity passes on
 EDGES = 16  # edges per hop for each entity kept
+NEAR = 0.5  # share of the entities kept that are chosen by their mass alone
+WEIGHT = 1.0  # of a context's score, relative to the logarithm of the mass
 SLOTS = 1 << 26  # edges that are listed at once
+LARGE = 1_000_000  # triples of a graph from which on a frontier is the default
+MOST = 4096  # entities that it keeps
 Found = tuple[Tensor, Tensor, Tensor]  # query, entity and mass, sorted by the first two
+
+
+class Rows(NamedTuple):
+    """A frontier of one query: the number of entities, and scores of all as answers, if any."""
+
+    most: int
+    context_1E: Tensor | None
+
+
+def automatic(n_triples: int, n_entities: int) -> int:
+    """Returns the frontier that suits a graph of this size; 0: all entities."""
+    return MOST if n_triples >= LARGE and n_entities > MOST else 0
 
 
 def keep_best(
@@ -39,6 +57,31 @@ def keep_best(
     found = search(edges, keep_M, sources_B, n_hops, most)
     queries_A, entities_A = choose(found, sources_B, most, context_BE)
     return kept_rows(edges, keep_M, sources_B, queries_A, entities_A, n_hops)
+
+
+def keep_between(
+    edges: Edges, keep_M: Tensor, sources_B: Tensor, targets_B: Tensor, n_hops: int, most: int
+) -> Kept:
+    """Keeps only the entities on paths of up to n_hops edges from each source to its target.
+
+    Each end keeps at most `most` entities, and paths lead through those that both keep.
+    """
+    n, ends = edges.n_entities, (sources_B, targets_B)
+    there, back = (keep_best(edges, keep_M, ends_B, n_hops, most) for ends_B in ends)
+    (codes_A, hops_A), (others_A, left_A) = (_by_code(rows) for rows in (there, back))
+    places_A = torch.searchsorted(others_A, codes_A).clamp(max=len(others_A) - 1)
+    both_A = (others_A[places_A] == codes_A) & (hops_A + left_A[places_A] <= n_hops)
+    codes_A = codes_A[both_A | (hops_A == 0)]
+    return kept_rows(edges, keep_M, sources_B, codes_A // n, codes_A % n, n_hops)
+
+
+def _by_code(rows: Kept) -> tuple[Tensor, Tensor]:
+    """Returns the code of each row, query * E + entity, ascending, and the hop that reached it."""
+    codes_A = rows.queries_A.long() * rows.shape[1] + rows.entities_A
+    counts = torch.tensor((0, *rows.sizes), device=codes_A.device).diff()
+    hops_A = torch.arange(len(counts), device=codes_A.device).repeat_interleave(counts)
+    order_A = rows.order_A.long()
+    return codes_A[order_A], hops_A[order_A]
 
 
 def search(edges: Edges, keep_M: Tensor, sources_B: Tensor, n_hops: int, most: int) -> Found:
@@ -133,14 +176,14 @@ def choose(
     """Returns the (query, entity) rows to keep, sorted; the query's own entity is among them."""
     queries_F, entities_F, mass_F = found
     mass_F = mass_F + (entities_F == sources_B[queries_F]) * (WHOLE << 8)
-    n_near = most if context_BE is None else (most + 1) // 2
+    n_near = most if context_BE is None else max(round(most * NEAR), 1)
     near_A = _top(queries_F, mass_F, n_near)
     if context_BE is not None:
         left_F = torch.ones_like(queries_F, dtype=torch.bool)
         left_F[near_A] = False
         rest_F = left_F.nonzero().squeeze(1)
         queries_C = queries_F[rest_F]
-        worth_C = context_BE[queries_C, entities_F[rest_F]].double()
+        worth_C = WEIGHT * context_BE[queries_C, entities_F[rest_F]].double()
         worth_C = worth_C + mass_F[rest_F].clamp(min=1).double().log()
         more_A = rest_F[_top(queries_C, worth_C, most - n_near)]
         near_A = torch.cat([near_A, more_A]).sort().values
@@ -179,30 +222,6 @@ def kept_rows(
         queries_A[order_A], rows_K[live_K], from_K[live_K], slots_K[live_K],
     )  # fmt: skip
     return Kept.of((b, n), queries_A[order_A], entities_A[order_A], tuple(sizes), union)
-
-
-def join_edges(
-    n_queries: int, n_relations: int, kinds_K: Tensor, queries_A: Tensor, rows_K: Tensor,
-    from_K: Tensor, slots_K: Tensor,
-) -> Edges:  # fmt: skip
-    """Returns edges between rows as one graph, whose entities are the rows of all queries.
-
-    Each query has relations of its own, kind * n_queries + query, as its weights are its own. The
-    ids of triples are the slots of the edges in the whole graph.
-    """
-    sizes_A = torch.bincount(rows_K, minlength=len(queries_A))
-    relations_K = kinds_K * n_queries + queries_A[rows_K]
-    counts_R = torch.bincount(relations_K, minlength=2 * n_relations * n_queries)
-    return Edges(
-        n_relations * n_queries,
-        F.pad(sizes_A.cumsum(0), (1, 0)),
-        rows_K.int(),
-        from_K.int(),
-        relations_K.int(),
-        slots_K,
-        slots_K.new_empty(0, 2),
-        chunks_of(relations_K.argsort(stable=True), counts_R),
-    )
 
 
 def _induced(

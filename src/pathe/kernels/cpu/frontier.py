@@ -142,7 +142,7 @@ def search(
         b = len(sources_F)
         found, mass = np.empty((b, n), np.int32), np.empty((b, n), np.int64)
         counts = np.zeros(b, np.int64)
-        _search_all(
+        _search_all(  # type: ignore[call-arg]
             sources_F.numpy(), *graph, n_hops, most, np.array(numbers, np.int64), works, states,
             lists, found, mass, counts,
         )  # fmt: skip
@@ -152,8 +152,8 @@ def search(
     if not parts:
         return sources_B, sources_B, sources_B
     queries = [torch.full_like(entities, query) for query, entities, _ in parts]
-    rest = (torch.cat([part[i] for part in parts]) for i in (1, 2))
-    return torch.cat(queries), *rest  # type: ignore[return-value]
+    entities_F, mass_F = (torch.cat(list(own)) for own in list(zip(*parts, strict=True))[1:])
+    return torch.cat(queries), entities_F, mass_F
 
 
 @njit(parallel=True, nogil=True, cache=True)
@@ -203,8 +203,8 @@ def induced(
     graph = arrays(edges.offsets_E1, edges.neighbours_M, keep_M)
     own = arrays(entities_A, starts_B1)
     degrees_A = torch.zeros_like(entities_A)
-    _count(*own, *graph, rows, degrees_A.numpy())
+    _count(*own, *graph, rows, degrees_A.numpy())  # type: ignore[call-arg]
     firsts_A, n = degrees_A.cumsum(0) - degrees_A, int(degrees_A.sum())
     sources_N, slots_N = torch.empty(n, dtype=torch.long), torch.empty(n, dtype=torch.long)
-    _fill(*own, *graph, rows, *arrays(firsts_A, sources_N, slots_N))
+    _fill(*own, *graph, rows, *arrays(firsts_A, sources_N, slots_N))  # type: ignore[call-arg]
     return degrees_A, sources_N, slots_N
