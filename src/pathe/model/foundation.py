@@ -12,7 +12,7 @@ from pathe.graph.edges import Edges
 from pathe.graph.relation_graph import Arrivals, relation_graph
 from pathe.model.bridge import EncodedBridge, QueryVectors, RelationVectors
 from pathe.model.context_head import ContextHead, EntityContexts, entity_contexts
-from pathe.model.frontier import keep_best
+from pathe.model.frontier import Frontier, keep_best
 from pathe.model.propagation import Kept, Reach
 from pathe.model.relation_encoder import RelationEncoder
 
@@ -49,7 +49,7 @@ class FoundationModel(nn.Module):
     def links(
         self, edges: Edges, graph: GraphView, sources_B: Tensor, kinds_B: Tensor,
         reached: Reach | Kept | None = None, distinct: tuple[Tensor, Tensor] | None = None,
-        frontier: int = 0,
+        frontier: Frontier | None = None,
     ) -> Tensor:  # fmt: skip
         """Returns (B, E) scores of all entities as answers to (source, kind) queries.
 
@@ -75,21 +75,26 @@ class FoundationModel(nn.Module):
 
     def link_scores(
         self, edges: Edges, graph: GraphView, given: QueryVectors, sources_B: Tensor,
-        reached: Reach | Kept | None = None, frontier: int = 0,
+        reached: Reach | Kept | None = None, frontier: Frontier | None = None,
     ) -> Tensor:  # fmt: skip
         """Computes `links` from relation vectors.
 
-        With a `frontier`, bridges pass messages between this many entities per query; the others
-        have the score of their context alone.
+        With a `frontier`, bridges pass messages between some entities per query; the others have
+        the score of their context alone. If it has candidates, scores are theirs, (B, C).
         """
         kinds_Q, vectors_QKD, rows_B = given
-        found_BE = self.link_contexts.links(graph.contexts, vectors_QKD, kinds_Q, rows_B, sources_B)
-        kinds_B = kinds_Q[rows_B]
+        candidates_C = frontier.candidates_C if frontier else None
+        found_BC = self.link_contexts.links(
+            graph.contexts, vectors_QKD, kinds_Q, rows_B, sources_B, candidates_C
+        )
         if reached is None and frontier:
-            hops, context_BE = len(self.bridge.rounds), found_BE.detach()
-            reached = keep_best(edges, graph.keep_M, sources_B, hops, frontier, context_BE)
-        return found_BE + self.bridge.links(
-            edges, graph.keep_M, sources_B, kinds_B, reached, lambda _: given
+            context_BE = found_BC.detach() if candidates_C is None else None
+            parts = edges, graph.keep_M, sources_B, len(self.bridge.rounds), frontier.most
+            reached = keep_best(*parts, context_BE)
+            if candidates_C is not None:
+                reached = reached.among(candidates_C)
+        return found_BC + self.bridge.links(
+            edges, graph.keep_M, sources_B, kinds_Q[rows_B], reached, lambda _: given
         )
 
     def relation_scores(

@@ -3,9 +3,10 @@
 Mass starts at the query's entity. At each hop, an entity passes it on in equal shares along its
 edges, so a hub passes little to each neighbour: this is personalised PageRank of a few steps. A hop
 takes the largest shares first, within a budget of edges, and the entities with the most mass go on.
-Of all entities found, `most` are kept: half by their mass, half by mass and the score that their
-context gives them as an answer. Messages then pass only between kept entities. If there are no more
-than `most` entities in reach, all of them are kept, and scores are exact.
+Of all entities found, `most` are kept: a quarter by their mass, as paths lead through them, and the
+rest by the score that their context gives them as an answer, and by mass. Messages then pass only
+between kept entities. If no more than `most` entities are in reach, all of them are kept, and
+scores are exact.
 
 Masses are whole numbers, so that sums don't depend on their order, and ties go to smaller ids.
 """
@@ -26,16 +27,23 @@ from pathe.model.propagation import Kept, join_edges
 WHOLE = 1 << 40  # the mass of a query
 PASSED = 7, 8  # the share of its mass that an entity passes on
 EDGES = 16  # edges per hop for each entity kept
-NEAR = 0.5  # share of the entities kept that are chosen by their mass alone
-WEIGHT = 1.0  # of a context's score, relative to the logarithm of the mass
+NEAR = 0.25  # share of the entities kept that are chosen by their mass alone
+WEIGHT = 10.0  # of a context's score, relative to the logarithm of the mass
 SLOTS = 1 << 26  # edges that are listed at once
 LARGE = 1_000_000  # triples of a graph from which on a frontier is the default
 MOST = 4096  # entities that it keeps
 Found = tuple[Tensor, Tensor, Tensor]  # query, entity and mass, sorted by the first two
 
 
-class Rows(NamedTuple):
-    """A frontier of one query: the number of entities, and scores of all as answers, if any."""
+class Frontier(NamedTuple):
+    """How many entities to keep per query, and which to score, ascending; None: all."""
+
+    most: int
+    candidates_C: Tensor | None = None
+
+
+class OneFrontier(NamedTuple):
+    """The frontier of one query: how many entities to keep, and all scores of contexts, if any."""
 
     most: int
     context_1E: Tensor | None

@@ -16,7 +16,7 @@ from pathe.graph.held_out import HeldOut
 from pathe.graph.paths import path_steps
 from pathe.model.bridge import Bridge, Conditions, RelationVectors, Trace
 from pathe.model.featurizer import Featurizer
-from pathe.model.frontier import Rows, choose, keep_between, kept_rows, search
+from pathe.model.frontier import OneFrontier, choose, keep_between, kept_rows, search
 from pathe.model.pathe import EntityBatch, PathE
 from pathe.model.propagation import Kept, Reach, between
 
@@ -114,7 +114,7 @@ class BridgeScore:
     def __init__(
         self, bridge: Bridge, edges: Edges, triple_3: Tensor, part: Part,
         held_out: HeldOut | None = None, relations: RelationVectors | None = None,
-        frontier: Rows | None = None,
+        frontier: OneFrontier | None = None,
     ) -> None:  # fmt: skip
         self.frontier = frontier
         self.bridge, self.edges, self.relations = bridge, edges, relations

@@ -101,6 +101,24 @@ class Kept(Tensors):
         places_B = torch.searchsorted(codes_A, codes_B).clamp(max=len(codes_A) - 1)
         return torch.where(codes_A[places_B] == codes_B, self.order_A.long()[places_B], -1)
 
+    def among(self, candidates_C: Tensor) -> Kept:
+        """Returns the rows with the place of each entity among candidates, which are ascending.
+
+        Other entities have -1: messages pass through them, but they are no answers.
+        """
+        entities_A, queries_A = self.entities_A.long(), self.queries_A.long()
+        places_A = torch.searchsorted(candidates_C, entities_A).clamp(max=len(candidates_C) - 1)
+        places_A = torch.where(candidates_C[places_A] == entities_A, places_A, -1)
+        order_A = self.order_A[places_A[self.order_A.long()] >= 0]
+        counts_B = torch.bincount(queries_A[order_A.long()], minlength=self.shape[0])
+        return replace(
+            self,
+            shape=(self.shape[0], len(candidates_C)),
+            entities_A=places_A.int(),
+            order_A=order_A,
+            starts_B1=F.pad(counts_B.cumsum(0), (1, 0)),
+        )
+
     def repeated(self, n: int) -> Kept:
         """Returns the rows of n queries in place of each, one after the other."""
         (b, n_entities), edges, each_N = self.shape, self.edges, torch.arange(n)

@@ -18,7 +18,7 @@ from pathe.graph.known import KnownTriples
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.featurizer import Featurizer
 from pathe.model.foundation import BRIDGED, FoundationModel, bridged_relations, view
-from pathe.model.frontier import Rows, automatic
+from pathe.model.frontier import Frontier, OneFrontier, automatic
 from pathe.model.heads import Ranker
 from pathe.model.left_out import BridgeScore, ContextScore, PathScore, TripleScore
 from pathe.model.pathe import PathE
@@ -379,7 +379,8 @@ class GraphScorer(Scorer):
     def _score_all(self, sources_F: Tensor, kinds_F: Tensor) -> Tensor:
         """Returns (F, E) scores of all entities."""
         edges, given = self.prepared.edges, self.kinds(kinds_F)
-        return self.model.link_scores(edges, self.graph, given, sources_F, frontier=self.frontier)
+        frontier = Frontier(self.frontier) if self.frontier else None
+        return self.model.link_scores(edges, self.graph, given, sources_F, frontier=frontier)
 
     @torch.no_grad()
     def relations(self, heads_B: Tensor, tails_B: Tensor) -> Tensor:
@@ -429,12 +430,12 @@ class GraphScorer(Scorer):
     def bridge_score(
         self, triple_3: Tensor, part: Part, held_out: HeldOut | None = None
     ) -> BridgeScore | None:
-        rows: Rows | None = None
+        rows: OneFrontier | None = None
         if self.frontier:
             context_1E = None
             if part != "relation":
                 context_1E = self._context_scores(triple_3, part)[None]
-            rows = Rows(self.frontier, context_1E)
+            rows = OneFrontier(self.frontier, context_1E)
         edges, held_out = self.prepared.edges, held_out or self._held_out
         return BridgeScore(self.model.bridge, edges, triple_3, part, held_out, self.kinds, rows)
 
