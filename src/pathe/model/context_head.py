@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from pathe.core.tensors import Tensors, expand
 from pathe.graph.relation_graph import Arrivals
+from pathe.kernels.dispatch import kernel
 from pathe.model.scores import relu_dot
 
+FLOAT = torch.float32
 DENSE = 1 << 27  # most entries of a dense matrix of contexts, on a GPU
 AT_ONCE = 1 << 26  # numbers of candidates' vectors that are computed at once, without gradients
 
@@ -133,7 +135,7 @@ class ContextHead(nn.Module):
     ) -> Tensor:  # fmt: skip
         """Returns (B, E) scores of all entities as answers, or (B, C) of some.
 
-        Without gradients, the vectors of candidates are computed in chunks, as far as memory needs.
+        Without gradients, the vectors of many candidates are computed in chunks, or never stored.
         """
         query_BH = self.queries(contexts, vectors_QKD, kinds_Q, rows_B, sources_B)
         among = contexts if candidates_C is None else contexts.only(candidates_C)
@@ -144,6 +146,14 @@ class ContextHead(nn.Module):
         if size >= n:
             return self.score(query_BH, self.candidates(among, vectors_QKD, kinds_Q), rows_B)
         found_BE = query_BH.new_empty(len(rows_B), n)
+        if (run := kernel("contexts.scores", query_BH.device.type)) and query_BH.dtype == FLOAT:
+            counts_H2, second_H = self.candidate_counts.weight, self.second.weight[0]
+            for row, kind in enumerate(kinds_Q.tolist()):
+                own_N = (rows_B == row).nonzero().squeeze(1)
+                given_KH = self.candidate(vectors_QKD[row])
+                parts = among, given_KH, counts_H2, kind, query_BH[own_N], second_H
+                found_BE[own_N] = run(*parts)
+            return found_BE
         for first in range(0, n, size):
             part = among.part(first, min(first + size, n))
             candidates_QFH = self.candidates(part, vectors_QKD, kinds_Q)
