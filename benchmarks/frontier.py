@@ -1,6 +1,6 @@
 """Measures frontiers: agreement with exact scores, and time and memory on graphs with hubs.
 
-Writes frontier.json (agreement on benchmarks) and frontier_synthetic.json (graphs with hubs), or with
+Writes frontier.json (agreement on benchmarks) and frontier_synthetic.json (graphs with hubs); with
 `--device cuda` frontier_gpu.json and frontier_synthetic_gpu.json. Work is counted, not timed: edges
 that messages pass and rows that are updated, per hop and query.
 """

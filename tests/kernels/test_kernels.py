@@ -219,7 +219,7 @@ def check_contexts(device: str) -> None:
     parts = seen, vectors, kinds, rows, sources
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
         expected = head.links(*parts)
-        patch.setattr(context_head, "AT_ONCE", 64)
+        patch.setitem(context_head.AT_ONCE, "cpu", 64)
         torch.testing.assert_close(head.links(*parts), expected, atol=1e-5, rtol=1e-4)
         with kernels_off():
             torch.testing.assert_close(head.links(*parts), expected, atol=1e-5, rtol=1e-4)

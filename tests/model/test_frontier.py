@@ -257,7 +257,7 @@ def test_two_runs_are_equal_and_chunks_change_nothing(monkeypatch, always):
     before = found.scores(triples, "tail")
     assert torch.equal(before, found.scores(triples, "tail"))
     monkeypatch.setattr(scorer, "FRONTIER_ROWS", 5)
-    monkeypatch.setattr(context_head, "AT_ONCE", 64)
+    monkeypatch.setitem(context_head.AT_ONCE, "cpu", 64)
     torch.testing.assert_close(found.scores(triples, "tail"), before, atol=1e-5, rtol=1e-4)
 
 

@@ -19,7 +19,7 @@ from pathe.model.scores import relu_dot
 
 FLOAT = torch.float32
 DENSE = 1 << 27  # most entries of a dense matrix of contexts, on a GPU
-AT_ONCE = 1 << 26  # numbers of candidates' vectors that are computed at once, without gradients
+AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 28}  # numbers of candidates' vectors, without gradients
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class ContextHead(nn.Module):
         n, width = len(among.sums_E), len(kinds_Q) * query_BH.shape[1]
         if query_BH.is_cuda:
             width += query_BH.numel()
-        size = n if torch.is_grad_enabled() else max(AT_ONCE // width, 1)
+        size = n if torch.is_grad_enabled() else max(AT_ONCE[query_BH.device.type] // width, 1)
         if size >= n:
             return self.score(query_BH, self.candidates(among, vectors_QKD, kinds_Q), rows_B)
         found_BE = query_BH.new_empty(len(rows_B), n)
