@@ -55,12 +55,7 @@ def evaluate(
     kg = prepared.kg
     if n_negatives >= kg.n_entities:  # there are fewer entities: rank all
         n_negatives, protocol = 0, "full"
-    triples_M3, n_dropped = prepared.triples(split, test_set), 0
-    if artifact.relations is None:  # it knows relations by their training triples
-        n_all, triples_M3 = len(triples_M3), prepared.with_seen_relations(triples_M3)
-        n_dropped = n_all - len(triples_M3)
-    if not len(triples_M3):
-        raise DataError(_none_left(kg, split, test_set, n_dropped))
+    triples_M3, n_dropped = _chosen(artifact, prepared, split, test_set)
     triples_M3 = sampled(triples_M3, at_most)
     scorer = build_scorer(
         artifact.model, config, prepared, n_paths=n_paths, seed=seed, frontier=frontier
@@ -89,6 +84,19 @@ def evaluate(
     }
     about["effi"] = report["mrr"] / (about["parameters"] / 1e6)
     return about | report
+
+
+def _chosen(
+    artifact: Artifact, prepared: PreparedGraph, split: str, test_set: TestSet
+) -> tuple[Tensor, int]:
+    """Returns the triples to evaluate on, and how many have a relation that the model can't know."""
+    triples_M3, n_dropped = prepared.triples(split, test_set), 0
+    if artifact.relations is None:  # it knows relations by their training triples
+        n_all, triples_M3 = len(triples_M3), prepared.with_seen_relations(triples_M3)
+        n_dropped = n_all - len(triples_M3)
+    if not len(triples_M3):
+        raise DataError(_none_left(prepared.kg, split, test_set, n_dropped))
+    return triples_M3, n_dropped
 
 
 def sampled(triples_M3: Tensor, at_most: int) -> Tensor:
