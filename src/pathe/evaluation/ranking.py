@@ -89,7 +89,7 @@ def evaluate(
 def _chosen(
     artifact: Artifact, prepared: PreparedGraph, split: str, test_set: TestSet
 ) -> tuple[Tensor, int]:
-    """Returns the triples to evaluate on, and how many have a relation that the model can't know."""
+    """Returns the triples to evaluate on, and the number left out: the model can't know them."""
     triples_M3, n_dropped = prepared.triples(split, test_set), 0
     if artifact.relations is None:  # it knows relations by their training triples
         n_all, triples_M3 = len(triples_M3), prepared.with_seen_relations(triples_M3)
