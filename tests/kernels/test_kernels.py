@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.graphs import graph_of, no_gpu, sorted_triples, triple_lists
+from support.graphs import graph_of, no_gpu, prepared_of, sorted_triples, triple_lists
 from support.kernels import (
     FOLDERS,
     attention_example,
@@ -35,12 +35,16 @@ from pathe.graph.adjacency import build_graph
 from pathe.graph.edges import both_ways
 from pathe.graph.held_out import HeldOut
 from pathe.graph.known import KnownTriples
+from pathe.graph.relation_graph import relation_graph
 from pathe.graph.walks import sample_walks
 from pathe.kernels import dispatch
 from pathe.kernels.dispatch import KERNELS, compiled, kernel
+from pathe.model import context_head
 from pathe.model.attention import attend, attend_plain
 from pathe.model.bridge import TableBridge
+from pathe.model.context_head import ContextHead, entity_contexts
 from pathe.model.dense import dense_scores
+from pathe.model.frontier import keep_best
 from pathe.model.packed import attend_among, attend_among_plain, pack
 from pathe.model.propagation import propagate, propagate_plain, reach
 from pathe.model.ranks import rank
@@ -232,6 +236,42 @@ def check_walks(device: str) -> None:
     walks_are_those_of_the_plain_version()
 
 
+def check_contexts(device: str) -> None:
+    """Scores of all entities, with a vector for each and without."""
+    prepared = prepared_of([(i % 9, i % 5, i * 7 % 11) for i in range(60)], 12, 5)
+    seen = entity_contexts(prepared.arrivals, prepared.edges.keep()).to(device)
+    head = ContextHead(6, 8).to(device)
+    vectors, kinds = torch.randn(2, 10, 6, device=device), torch.tensor([3, 7], device=device)
+    rows, sources = torch.tensor([1, 0, 1], device=device), torch.tensor([2, 4, 5], device=device)
+    parts = seen, vectors, kinds, rows, sources
+    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+        expected = head.links(*parts)
+        patch.setitem(context_head.AT_ONCE, "cpu", 64)
+        torch.testing.assert_close(head.links(*parts), expected, atol=1e-5, rtol=1e-4)
+        with kernels_off():
+            torch.testing.assert_close(head.links(*parts), expected, atol=1e-5, rtol=1e-4)
+
+
+def check_frontier(device: str, most: int) -> None:
+    """The entities that a frontier keeps, and their edges, number for number."""
+    _, edges, keep, *_ = propagation_example(n=200, device=device)
+    sources = torch.tensor([3, 0, 29, 7], device=device)
+    found = keep_best(edges, keep, sources, 3, most)
+    with kernels_off():
+        plain = keep_best(edges, keep, sources, 3, most)
+    for one, other in zip(found.tensors(), plain.tensors(), strict=True):
+        assert torch.equal(one, other)
+
+
+def check_meetings(device: str) -> None:
+    """How kinds of edges meet."""
+    prepared = prepared_of([(i % 9, i % 5, i * 7 % 11) for i in range(60)], 11, 5)
+    index, keep = prepared.arrivals.to(device), prepared.edges.keep().to(device)
+    found = relation_graph(index, keep)
+    with kernels_off():
+        assert torch.equal(found, relation_graph(index, keep))
+
+
 def check_known(device: str) -> None:
     """Which values are listed, and closing them, for keys with and without a list."""
 
@@ -276,9 +316,13 @@ CHECKS: dict[tuple[str, str], tuple[Callable[..., None], ...]] = {
     ("cpu", "dense.runs"): (check_dense,),
     ("cpu", "dense.near"): (check_dense,),
     ("cpu", "dense.answer_scores"): (check_dense,),
+    ("cpu", "contexts.scores"): (check_contexts,),
+    ("cpu", "frontier.search"): (check_frontier,),
+    ("cpu", "frontier.induced"): (check_frontier,),
     ("cpu", "known.listed"): (check_known,),
     ("cpu", "propagation.propagate"): PROPAGATION,
     ("cpu", "propagation.propagate_weights"): PROPAGATION,
+    ("cpu", "relation_graph.pairs"): (check_meetings,),
     ("cpu", "rules.count"): (check_rules,),
     ("cpu", "scores.relu_dot"): SCORES,
     ("cpu", "scores.open_sums"): SCORES,
@@ -315,7 +359,10 @@ SHAPES: dict[Callable[..., None], list[dict[str, Any]]] = {
         {"sources": [3, 0, 3, 29, 7], "dim": 32, "hops": 4},
         {"sources": [*range(0, 200, 7)], "dim": 64, "hops": 6, "n_entities": 200},
     ],
+    check_contexts: [{}],
+    check_frontier: [{"most": most} for most in (1, 5, 30)],
     check_known: [{}],
+    check_meetings: [{}],
     check_packed: [
         {"single": single, **more}
         for single in (False, True)

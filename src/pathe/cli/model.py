@@ -193,8 +193,10 @@ def evaluate(source: ModelOnData, options: EvaluateOptions, output: Output) -> N
     from pathe.evaluation.ranking import evaluate as evaluate_model
 
     how = {key: value for key, value in vars(options).items() if key not in ("on", "per_relation")}
+    how |= {"split": split, "device": device, "frontier": source.frontier}
+    source.tell_frontier(artifact, kg)
     with progress_bar("ranking") as progress:
-        result = evaluate_model(artifact, kg, split=split, **how, device=device, progress=progress)
+        result = evaluate_model(artifact, kg, **how, progress=progress)
     result |= {"data": kg.name, "fingerprint": kg.fingerprint()}
     parts = [*show.result(result)]
     if options.per_relation:

@@ -69,11 +69,12 @@ def both_ways(graph: Graph) -> Edges:
         relations_M,
         triples_M,
         triples_M.argsort(stable=True).view(-1, 2),
-        _chunks(relations_M.argsort(stable=True), torch.bincount(relations_M, minlength=2 * n)),
+        chunks_of(relations_M.argsort(stable=True), torch.bincount(relations_M, minlength=2 * n)),
     )
 
 
-def _chunks(order_M: Tensor, sizes_R: Tensor, size: int = 128) -> Chunks:
+def chunks_of(order_M: Tensor, sizes_R: Tensor, size: int = 128) -> Chunks:
+    """Returns chunks of slots that are sorted by relation; sizes_R are the slots per relation."""
     n_chunks_R = (sizes_R + size - 1) // size
     offsets_R1 = F.pad(n_chunks_R.cumsum(0), (1, 0))
     first_R = sizes_R.cumsum(0) - sizes_R
