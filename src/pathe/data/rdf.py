@@ -9,7 +9,15 @@ from typing import Any
 
 from pathe.core.errors import ConfigError, DataError
 from pathe.core.extras import require
-from pathe.data.columns import RDF, ReadOptions, ReadReport, collect_rows, open_stream, reading
+from pathe.data.columns import (
+    RDF,
+    ReadOptions,
+    ReadReport,
+    checked,
+    open_stream,
+    reading,
+    row_batches,
+)
 from pathe.data.iris import check_base, from_iri
 from pathe.data.names import BASE
 
@@ -21,8 +29,10 @@ _LABELS = {
 Order = Callable[[str | None], int]
 
 
-def read_rdf(path: Path, suffix: str, options: ReadOptions, report: ReadReport) -> Any:
-    """Returns a table of the file's triples; keeps prefixes and labels in the report.
+def rdf_batches(
+    path: Path, suffix: str, options: ReadOptions, report: ReadReport
+) -> Iterator[list[Any]]:
+    """Yields the file's triples as dictionary columns; keeps prefixes and labels in the report.
 
     Other literals are left out and counted.
     """
@@ -30,11 +40,10 @@ def read_rdf(path: Path, suffix: str, options: ReadOptions, report: ReadReport) 
     namer = blank_namer(path.name.split(".")[0], suffix in _BY_LINE)
     with reading(path):
         quads = ox.parse(open_stream(path), format=getattr(ox.RdfFormat, RDF[suffix]))
-        checked = _checked(quads, path, suffix, options, report)
-        rows = ((quad.subject, quad.predicate, quad.object) for quad in checked)
-        table = collect_rows(named_rows(ox, rows, namer, options, report))
+        good = _checked(quads, path, suffix, options, report)
+        rows = ((quad.subject, quad.predicate, quad.object) for quad in good)
+        yield from checked(row_batches(named_rows(ox, rows, namer, options, report)))
         report.prefixes += sorted(quads.prefixes.items())
-    return table
 
 
 def named_rows(
