@@ -28,20 +28,19 @@ def array_writer(path: Path, kind: type[np.generic], width: int | None = None) -
     `width` is the number of columns, None for an array of one dimension.
     """
     n_rows = 0
-    with replacing(path) as aside:
-        with aside.open("wb") as file:
-            file.write(bytes(_HEADER))
+    with replacing(path) as aside, aside.open("wb") as file:
+        file.write(bytes(_HEADER))
 
-            def append(values: npt.NDArray[Any]) -> None:
-                nonlocal n_rows
-                rows = np.ascontiguousarray(values, kind)
-                assert rows.shape[1:] == (() if width is None else (width,)), rows.shape
-                file.write(rows.data)
-                n_rows += len(rows)
+        def append(values: npt.NDArray[Any]) -> None:
+            nonlocal n_rows
+            rows = np.ascontiguousarray(values, kind)
+            assert rows.shape[1:] == (() if width is None else (width,)), rows.shape
+            file.write(rows.data)
+            n_rows += len(rows)
 
-            yield append
-            file.seek(0)
-            file.write(_header(kind, (n_rows,) if width is None else (n_rows, width)))
+        yield append
+        file.seek(0)
+        file.write(_header(kind, (n_rows,) if width is None else (n_rows, width)))
 
 
 def _header(kind: type[np.generic], shape: tuple[int, ...]) -> bytes:

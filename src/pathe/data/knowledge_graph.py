@@ -35,13 +35,14 @@ from pathe.data.columns import (
 from pathe.data.delimited import recurs
 from pathe.data.iris import check_base
 from pathe.data.names import BASE, Names, names_of
-from pathe.data.neo4j import read_bolt, read_neo4j_folder
+from pathe.data.neo4j import header_fields, read_bolt, read_neo4j_folder
 from pathe.data.openke import FILES as OPENKE_FILES
 from pathe.data.openke import read_openke
 from pathe.data.prepared_folder import PreparedFolder, is_prepared, open_folder
 from pathe.data.readers import ReadOptions, ReadReport, locate_row, read_columns, split_suffix
 from pathe.data.sparql import read_sparql
-from pathe.data.split_files import SPLITS, only_file, part_files, split_files, stems
+from pathe.data.split_files import SPLITS as SPLITS
+from pathe.data.split_files import only_file, part_files, split_files, stems
 from pathe.data.triples import check_writable, encode, split_triples, unique_triples, write_rows
 from pathe.data.vocabulary import Vocabulary
 
@@ -242,6 +243,23 @@ class KnowledgeGraph:
         return graphs
 
 
+def split_sources(path: Path, options: ReadOptions) -> dict[str, list[Path]] | None:
+    """Returns the files of each split if they alone make the graph, train first; else None.
+
+    Folders of OpenKE and Neo4j and GraIL pairs need more than their rows.
+    """
+    if path.is_file():
+        return None if header_fields(path, options) else {"train": [path]}
+    files = split_files(path)
+    if "train" in files:
+        pair = path.with_name(f"{path.name}_ind").is_dir() or path.name.endswith("_ind")
+        return None if pair or set(files) != set(SPLITS) else files
+    if files or is_openke(path) or any(header_fields(p, options) for p in part_files(path)[:1]):
+        return None
+    parts = part_files(path)
+    return {"train": parts} if parts else None
+
+
 def _split(
     graph: KnowledgeGraph,
     fractions: tuple[float, float, float] | None,
@@ -335,9 +353,7 @@ def _read_files(
     return _build(name, sources, relations, options, report)
 
 
-def _read_parts(
-    split: str, paths: list[Path], options: ReadOptions, report: ReadReport
-) -> _Source:
+def _read_parts(split: str, paths: list[Path], options: ReadOptions, report: ReadReport) -> _Source:
     """Reads the files of one split."""
     tables = [read_columns(path, options, report) for path in paths]
     if len(paths) == 1:
@@ -371,7 +387,9 @@ def _open_prepared(
         folder.about["name"],
         folder.entities,
         folder.relations,
-        *folder.splits.values(),
+        folder.splits["train"],
+        folder.splits["valid"],
+        folder.splits["test"],
         folder.report(),
         folder=folder,
     )
@@ -405,7 +423,7 @@ def _read_neo4j(folder: Path, relations: Relations, options: ReadOptions) -> Kno
 
 
 def _read_folder(
-    folder: Path, files: dict[str, Path], relations: Relations, options: ReadOptions
+    folder: Path, files: dict[str, list[Path]], relations: Relations, options: ReadOptions
 ) -> KnowledgeGraph:
     """Reads a folder of splits or of OpenKE ids; with a sibling NAME_ind, both (as GraIL)."""
     if "train" not in files:
@@ -414,8 +432,8 @@ def _read_folder(
     if missing:
         raise DataError(
             f"{folder}: expected files named train, valid and test; no {' and no '.join(missing)} "
-            f"file. To read only the training triples, give {_place(files['train'])} itself; add --split "
-            "0.8,0.1,0.1 to split them."
+            f"file. To read only the training triples, give {_place(files['train'])} itself; add "
+            "--split 0.8,0.1,0.1 to split them."
         )
     if relations == "train" and folder.name.endswith("_ind"):
         base = folder.with_name(folder.name.removesuffix("_ind"))

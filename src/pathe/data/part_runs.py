@@ -7,8 +7,9 @@ ids among these. Merging the runs' names gives every name its id in the graph.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,9 @@ from pathe.data.array_files import (
     text_writer,
     write_array,
 )
-from pathe.data.columns import ReadOptions, ReadReport, numbers, text_array, unify
+from pathe.data.columns import ReadOptions, ReadReport, text_array, unify
 from pathe.data.external_sort import (
+    NAMES,
     Keys,
     Rows,
     choose_pivots,
@@ -73,7 +75,7 @@ class Part:
 
 
 def read_part(part: Part, options: ReadOptions, known: Any | None) -> None:
-    """Reads a file into runs, unless that is done; rows with relations not in `known` are dropped."""
+    """Reads a file into runs, unless that is done; drops rows whose relation isn't in `known`."""
     if part.about.exists():
         return
     report, labels, n_runs = ReadReport(), _LabelRuns(part), 0
@@ -189,36 +191,48 @@ def joined_report(parts: list[Part]) -> ReadReport:
     return whole
 
 
-def joined_labels(parts: list[Part], known: list[Any]) -> tuple[Any, Any]:
-    """Returns the sorted names in `known` that have labels, and the best label of each."""
+def joined_labels(parts: list[Part], known: list[Any]) -> tuple[Any, Any, int]:
+    """Returns the sorted names in `known` that have labels, the best label of each.
+
+    Also returns how many names have labels, known or not. `known` are sorted arrays.
+    """
     tables = []
     for part in parts:
         about = json.loads(part.about.read_text(encoding="utf-8"))
         for k in range(about["label_runs"]):
             with pa.memory_map(str(label_file(part, k))) as source:
-                table = pa.ipc.open_file(source).read_all()
-            tables += [table.filter(_any_in(table.column("name"), known))]
+                tables.append(pa.ipc.open_file(source).read_all())
     if not tables:
-        return text_array([]), text_array([])
-    table = pa.concat_tables(tables).combine_chunks()
-    order = pc.sort_indices(
-        table, [(name, "ascending") for name in ("name", "language", "kind", "label")]
-    )
-    names = table.column("name").take(order).combine_chunks()
-    names = names.chunk(0) if isinstance(names, pa.ChunkedArray) else names
+        return text_array([]), text_array([]), 0
+    table = pa.concat_tables(tables)
+    keys = [(name, "ascending") for name in ("name", "language", "kind", "label")]
+    table = table.take(pc.sort_indices(table, keys)).combine_chunks()
+    names, labels = (_one_chunk(table.column(column)) for column in ("name", "label"))
     first = np.ones(len(names), np.bool_)
     first[1:] = pc.not_equal(names[1:], names[:-1]).to_numpy(zero_copy_only=False)
-    labels = table.column("label").take(order).filter(pa.array(first)).combine_chunks()
-    labels = labels.chunk(0) if isinstance(labels, pa.ChunkedArray) else labels
-    return names.filter(pa.array(first)), labels
-
-
-def _any_in(names: Any, known: list[Any]) -> Any:
-    """Whether each name is in one of the arrays."""
-    found = pc.is_in(names, value_set=known[0])
+    names, labels = (array.filter(pa.array(first)) for array in (names, labels))
+    found = _in_sorted(names, known[0])
     for array in known[1:]:
-        found = pc.or_(found, pc.is_in(names, value_set=array))
-    return found
+        found = pc.or_(found, _in_sorted(names, array))
+    return names.filter(found), labels.filter(found), len(names)
+
+
+def _one_chunk(column: Any) -> Any:
+    """Returns a table's column as one array."""
+    whole = column.combine_chunks()
+    return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
+
+
+def _in_sorted(names: Any, array: Any) -> Any:
+    """Whether each of some sorted names is in a sorted array, which is looked at in pieces."""
+    found, start = [], 0
+    for piece in (array[i : i + NAMES] for i in range(0, len(array), NAMES)):
+        last = piece[len(piece) - 1].as_py()
+        end = bisect_right(range(len(names)), last, lo=start, key=lambda i: names[i].as_py())
+        found.append(pc.is_in(names[start:end], value_set=piece))
+        start = end
+    found.append(pa.array(np.zeros(len(names) - start, np.bool_)))
+    return pa.concat_arrays(found)
 
 
 def merge_vocabularies(parts: list[Part], folder: Path, progress: Progress) -> None:

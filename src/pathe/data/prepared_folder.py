@@ -17,6 +17,7 @@ from pathe.core.types import Progress
 from pathe.data.array_files import mapped, mapped_tensor, mapped_text
 from pathe.data.columns import ReadOptions, ReadReport
 from pathe.data.names import Names
+from pathe.data.split_files import SPLITS
 from pathe.data.vocabulary import Vocabulary
 
 FORMAT, VERSION = "pathe prepared graph", 1
@@ -75,7 +76,7 @@ def open_folder(folder: Path, options: ReadOptions | None = None) -> PreparedFol
             about,
             Vocabulary.of_sorted(mapped_text(folder / "entities"), "entity", names),
             Vocabulary.of_sorted(mapped_text(folder / "relations"), "relation", names),
-            {split: mapped_tensor(folder / f"{split}.npy") for split in about["splits"]},
+            {split: mapped_tensor(folder / f"{split}.npy") for split in SPLITS},
         )
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
         raise _damaged(folder, f"can't be opened ({error})") from error
@@ -121,15 +122,12 @@ def write_manifest(folder: Path, about: dict[str, Any], progress: Progress) -> d
     """Writes the manifest: what is given, and the size and digest of every array."""
     import pathe
 
-    files = {
-        path.name: {"bytes": path.stat().st_size, "digest": path}
-        for path in sorted(folder.glob("*.npy"))
-    }
-    total, done = sum(file["bytes"] for file in files.values()), 0
-    for file in files.values():
-        progress(done, total)
-        done += file["bytes"]
-        file["digest"] = file_digest(file["digest"])
+    sizes = {path: path.stat().st_size for path in sorted(folder.glob("*.npy"))}
+    files, done = {}, 0
+    for path, size in sizes.items():
+        progress(done, sum(sizes.values()))
+        done += size
+        files[path.name] = {"bytes": size, "digest": file_digest(path)}
     start = {"format": FORMAT, "format_version": VERSION, "pathe_version": pathe.__version__}
     about = start | about | {"files": files}
     about = json.loads(json.dumps(about))
