@@ -74,9 +74,19 @@ class Part:
         return [self.run(k) for k in range(n)]
 
 
+def file_stamp(path: Path) -> list[int]:
+    """Returns numbers that differ once a file has been changed."""
+    return [path.stat().st_size, path.stat().st_mtime_ns]
+
+
 def read_part(part: Part, options: ReadOptions, known: Any | None) -> None:
     """Reads a file into runs, unless that is done; drops rows whose relation isn't in `known`."""
+    stamp = file_stamp(part.path)
     if part.about.exists():
+        if json.loads(part.about.read_text(encoding="utf-8"))["stamp"] != stamp:
+            raise DataError(
+                f"{part.path}: has changed since it was read. Delete the folder to begin again."
+            )
         return
     report, labels, n_runs = ReadReport(), _LabelRuns(part), 0
     for columns in _chunks(read_batches(part.path, options, report)):
@@ -90,7 +100,8 @@ def read_part(part: Part, options: ReadOptions, known: Any | None) -> None:
     labels.take(report, last=True)
     if not n_runs:
         raise DataError(f"{part.path}: no triple in it has a training relation.")
-    about = {name: getattr(report, name) for name in _COUNTED}
+    about: dict[str, Any] = {name: getattr(report, name) for name in _COUNTED}
+    about["stamp"] = stamp
     about |= {"notes": report.notes, "first_skipped": report.first_skipped}
     about |= {"prefixes": report.prefixes, "runs": n_runs, "label_runs": labels.n_runs}
     write_json(part.about, about)

@@ -36,6 +36,7 @@ from pathe.data.knowledge_graph import KnowledgeGraph, split_sources
 from pathe.data.names import BASE
 from pathe.data.part_runs import (
     Part,
+    file_stamp,
     joined_labels,
     joined_report,
     merge_vocabularies,
@@ -77,10 +78,10 @@ def prepare_folder(request: Request, out: Path, show: Show) -> dict[str, Any]:
     folder is complete, the content of its files is checked instead.
     """
     files = _plain_files(request)
-    source = _source(request, files)
+    source, stamps = _source(request, files), _stamps(request, files)
     if (out / MANIFEST).exists():
         about = read_manifest(out)
-        if about["source"] != source:
+        if about["source"] != source or about["stamps"] != stamps:
             raise DataError(f"{out}: holds a graph from other data. Name another folder.")
         with show("checking") as progress:
             check_content(out, progress)
@@ -92,6 +93,8 @@ def prepare_folder(request: Request, out: Path, show: Show) -> dict[str, Any]:
     work.mkdir(parents=True, exist_ok=True)
     with _locked(out, work):
         state = _State(work / "state.json", source, out)
+        if state.done.get("reading", {}).get("stamps", stamps) != stamps:
+            raise _changed(out)
         for old in out.glob(".*.tmp"):
             old.unlink()
         if files is None:
@@ -101,8 +104,9 @@ def prepare_folder(request: Request, out: Path, show: Show) -> dict[str, Any]:
         place = Place(out, work, len(mapped_text(out / "entities")), _n_relations(out))
         for title, index in PHASES.items():
             state.once(title, show, partial(_indexed, index, place))
+        told = {"source": source, "stamps": stamps}
         with show("checksums") as progress:
-            about = write_manifest(out, _about(state, out) | {"source": source}, progress)
+            about = write_manifest(out, _about(state, out) | told, progress)
     shutil.rmtree(work)
     return about
 
@@ -124,10 +128,7 @@ class _State:
         if path.exists():
             saved = json.loads(path.read_text(encoding="utf-8"))
             if saved["source"] != source or saved["version"] != VERSION:
-                raise DataError(
-                    f"{out}: was begun with other data or options, or the data has changed since. "
-                    "Delete the folder to begin again."
-                )
+                raise _changed(out)
             self.done = saved["done"]
         self._source = source
         self._save()
@@ -144,6 +145,13 @@ class _State:
     def _save(self) -> None:
         saved = {"source": self._source, "version": VERSION, "done": self.done}
         write_json(self.path, saved)
+
+
+def _changed(out: Path) -> DataError:
+    return DataError(
+        f"{out}: was begun with other data or options, or the data has changed since. Delete the "
+        "folder to begin again."
+    )
 
 
 @contextmanager
@@ -169,16 +177,20 @@ def _plain_files(request: Request) -> dict[str, list[Path]] | None:
 
 def _source(request: Request, files: dict[str, list[Path]] | None) -> Any:
     """Returns what the graph is made from: a run continues only if it is the same."""
-    parts = [
-        [split, path.name, path.stat().st_size, path.stat().st_mtime_ns]
-        for split, paths in (files or {}).items()
-        for path in paths
-    ]
+    parts = [[split, path.name] for split, paths in (files or {}).items() for path in paths]
     given = asdict(request) | {"files": parts}
     given["data"] = given["data"] if is_store(request.data) else Path(request.data).name
     query = request.options.sparql_query
     given["options"]["sparql_query"] = query.read_text(encoding="utf-8") if query else None
     return json.loads(json.dumps(given))
+
+
+def _stamps(request: Request, files: dict[str, list[Path]] | None) -> list[list[int]]:
+    """Returns numbers that tell whether files have changed; none for stores and folders."""
+    path = None if is_store(request.data) else existing_path(request.data)
+    if files is None:
+        return [file_stamp(path)] if path is not None and path.is_file() else []
+    return [file_stamp(path) for paths in files.values() for path in paths]
 
 
 def _store_graph(request: Request, out: Path, progress: Progress) -> Any:
@@ -204,9 +216,9 @@ def _store_graph(request: Request, out: Path, progress: Progress) -> Any:
     used = np.bincount(kg.train[:, 1], minlength=kg.n_relations)
     lacking = kg.relations[int(used.argmin())] if not used.all() else None
     _write_labels(out, kg.names.labelled, kg.names.labels)
-    return {"name": kg.name, "lacking": lacking, "base": kg.names.base} | _told(
-        kg.report, list(kg.names.prefixes), len(kg.names.labels)
-    )
+    told = {"name": kg.name, "lacking": lacking, "base": kg.names.base}
+    told |= _told(kg.report, list(kg.names.prefixes), len(kg.names.labels))
+    return told | {"stamps": _stamps(request, None)}
 
 
 def _told(report: ReadReport, prefixes: list[tuple[str, str]], n_labels: int) -> dict[str, Any]:
@@ -233,7 +245,7 @@ def _store_files(
                 known = relations_of([part for part in parts if part.split == "train"])
             read_part(part, options, known)
             done += part.path.stat().st_size
-        return {}
+        return {"stamps": [file_stamp(part.path) for part in parts]}
 
     def names(progress: Progress) -> Any:
         merge_vocabularies(parts, out, progress)
