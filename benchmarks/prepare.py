@@ -167,6 +167,7 @@ def measure(name: str, case: Case) -> list[dict[str, Any]]:
     disk = sum(file["bytes"] for file in about["files"].values())
     second = opened[1]
     common = case._asdict() | {"case": name, "commit": commit()}
+    common["load"] = os.getloadavg()[2]  # over 15 minutes: above 1 if others used the machine
     common["fingerprint"] = about["fingerprint"]
     return [
         row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from unittest import mock
 
 import numpy as np
@@ -31,7 +32,9 @@ names = st.text(alphabet="abé\U0001f600\u0800", min_size=1, max_size=4)
 
 
 @settings(max_examples=40, deadline=None)
-@given(runs=st.lists(st.sets(names, max_size=30), min_size=1, max_size=5), at_once=st.integers(1, 9))
+@given(
+    runs=st.lists(st.sets(names, max_size=30), min_size=1, max_size=5), at_once=st.integers(1, 9)
+)
 def test_merged_runs_are_the_sorted_unique_names(tmp_path_factory, runs, at_once):
     folder = tmp_path_factory.mktemp("runs")
     places = [folder / f"run{i}" for i in range(len(runs))]
@@ -79,7 +82,7 @@ def test_buckets_are_a_stable_partition_by_key(tmp_path_factory, rows, chunk, at
     found = [bucket[np.argsort(key(bucket), kind="stable")] for bucket in buckets]
     expected = whole[np.argsort(key(whole), kind="stable")]
     assert np.array_equal(np.concatenate([expected[:0], *found]), expected)
-    for one, other in zip(buckets, buckets[1:], strict=False):
+    for one, other in pairwise(buckets):
         assert key(one).max() < key(other).min()
     for bucket in buckets:  # one larger than asked for has few keys
         assert len(bucket) <= 3 * at_once or len(set(key(bucket))) <= 2
@@ -94,9 +97,8 @@ def test_a_key_that_fills_a_bucket_has_its_own():
 
 def test_a_file_appears_only_when_it_is_complete(tmp_path):
     path = tmp_path / "a.npy"
-    with pytest.raises(ZeroDivisionError), array_writer(path, np.int32) as append:
-        append(np.arange(5))
-        raise ZeroDivisionError
+    with pytest.raises(AssertionError), array_writer(path, np.int32) as append:
+        append(np.zeros((2, 2)))  # it has one column
     assert not list(tmp_path.iterdir())
     with array_writer(path, np.int32, 2) as append:
         append(np.arange(6).reshape(3, 2))

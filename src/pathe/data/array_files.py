@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from pathe.core.files import replacing
-from pathe.data.columns import numbers
 
 Append = Callable[[npt.NDArray[Any]], None]
 _HEADER = 128  # bytes before the values; enough for any shape of ours
@@ -112,13 +111,3 @@ def mapped_text(stem: Path) -> Any:
     ends, text = (mapped(path) for path in text_files(stem))
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(text if text.size else b"")]
     return pa.Array.from_buffers(pa.large_string(), len(ends) - 1, buffers)
-
-
-def sorted_codes(column: Any) -> tuple[npt.NDArray[np.int32], Any]:
-    """Returns a dictionary column's ids among its sorted names, and these names."""
-    import pyarrow.compute as pc
-
-    order = pc.sort_indices(column.dictionary)
-    rank = np.empty(len(order), np.int32)
-    rank[numbers(order, np.uint64)] = np.arange(len(order), dtype=np.int32)
-    return rank[numbers(column.indices, np.int32)], column.dictionary.take(order)

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pathe.core.types import Progress
-from pathe.data.array_files import mapped_text, sorted_codes, text_buffers, text_writer
+from pathe.data.array_files import mapped_text, text_buffers, text_writer
+from pathe.data.name_order import sorted_codes
 
 Rows = npt.NDArray[np.int32]
 Keys = npt.NDArray[np.int64]

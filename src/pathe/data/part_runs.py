@@ -26,7 +26,6 @@ from pathe.data.array_files import (
     array_writer,
     mapped,
     mapped_text,
-    sorted_codes,
     text_writer,
     write_array,
 )
@@ -41,6 +40,7 @@ from pathe.data.external_sort import (
     merge_names,
     sampled,
 )
+from pathe.data.name_order import sorted_codes
 from pathe.data.readers import read_batches
 from pathe.data.triples import unique_triples
 
@@ -89,13 +89,12 @@ def read_part(part: Part, options: ReadOptions, known: Any | None) -> None:
             )
         return
     report, labels, n_runs = ReadReport(), _LabelRuns(part), 0
-    for columns in _chunks(read_batches(part.path, options, report)):
+    for batches in _chunks(read_batches(part.path, options, report)):
         labels.take(report)
         if known is not None:
-            columns, n_dropped = _with_known(columns, known)
-            report.unknown_relations += n_dropped
-        if len(columns[0]):
-            _write_run(part.run(n_runs), columns)
+            batches = [_with_known(columns, known, report) for columns in batches]
+        if any(len(columns[0]) for columns in batches):
+            _write_run(part.run(n_runs), batches)
             n_runs += 1
     labels.take(report, last=True)
     if not n_runs:
@@ -107,41 +106,38 @@ def read_part(part: Part, options: ReadOptions, known: Any | None) -> None:
     write_json(part.about, about)
 
 
-def _chunks(batches: Iterator[list[Any]]) -> Iterator[list[Any]]:
-    """Joins batches of dictionary columns to chunks: heads, relations and tails."""
+def _chunks(batches: Iterator[list[Any]]) -> Iterator[list[list[Any]]]:
+    """Yields lists of batches that have about CHUNK rows together."""
     pending: list[list[Any]] = []
     n_rows = n_bytes = 0
-
-    def joined() -> list[Any]:
-        return [unify([columns[k] for columns in pending]) for k in range(3)]
-
     for columns in batches:
         for start in range(0, len(columns[0]), CHUNK):
             pending.append([column[start : start + CHUNK] for column in columns])
             n_rows += len(pending[-1][0])
             n_bytes += sum(column.dictionary.nbytes for column in columns)
             if n_rows >= CHUNK or n_bytes >= CHUNK_BYTES:
-                yield joined()
+                yield pending
                 pending, n_rows, n_bytes = [], 0, 0
     if pending:
-        yield joined()
+        yield pending
 
 
-def _with_known(columns: list[Any], known: Any) -> tuple[list[Any], int]:
-    """Returns the rows with known relations, and how many others there were."""
+def _with_known(columns: list[Any], known: Any, report: ReadReport) -> list[Any]:
+    """Returns the rows with known relations; counts the others."""
     good = pc.is_in(columns[1].dictionary, value_set=known).take(columns[1].indices)
     n_dropped = len(good) - pc.sum(good.cast(pa.int64())).as_py()
     if not n_dropped:
-        return columns, 0
-    return [c.dictionary_decode().filter(good).dictionary_encode() for c in columns], n_dropped
+        return columns
+    report.unknown_relations += n_dropped
+    return [c.dictionary_decode().filter(good).dictionary_encode() for c in columns]
 
 
-def _write_run(stem: Path, columns: list[Any]) -> None:
+def _write_run(stem: Path, batches: list[list[Any]]) -> None:
     """Writes a chunk's sorted entities and relations, and its rows as ids among these."""
-    heads, relations, tails = columns
-    n = len(heads)
-    entity_ids, entity_names = sorted_codes(unify([heads, tails]))
-    relation_ids, relation_names = sorted_codes(relations)
+    heads, relations, tails = zip(*batches, strict=True)
+    n = sum(map(len, heads))
+    entity_ids, entity_names = sorted_codes(unify([*heads, *tails]))
+    relation_ids, relation_names = sorted_codes(unify(list(relations)))
     rows = np.stack([entity_ids[:n], relation_ids, entity_ids[n:]], 1)
     for kind, names in (("entities", entity_names), ("relations", relation_names)):
         with text_writer(names_of_run(stem, kind)) as append:

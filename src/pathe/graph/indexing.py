@@ -226,8 +226,8 @@ def _split_slots(place: Place, triples: Array, kinds: Array, base: int, add_out:
     numbers = ids[order] // ROWS
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     rows = np.stack([ids[order], slots[order]], 1)
-    for start, own in zip(starts, np.split(rows, starts[1:]), strict=True):
-        append_rows(place.work / "in_slots" / f"{numbers[start]:06}", own)
+    for start, end in zip(starts, np.append(starts[1:], len(rows)), strict=False):
+        append_rows(place.work / "in_slots" / f"{numbers[start]:06}", rows[start:end])
 
 
 def _add_arrivals(
