@@ -46,7 +46,9 @@ class PreparedFolder:
 
     def report(self) -> ReadReport:
         """Returns what was read and left out when the folder was made."""
-        return ReadReport(**self.about["report"])
+        told = self.about["report"]
+        prefixes = [(prefix, iri) for prefix, iri in told["prefixes"]]
+        return ReadReport(**{**told, "prefixes": prefixes})
 
 
 def is_prepared(folder: Path) -> bool:
