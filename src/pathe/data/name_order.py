@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from os.path import commonprefix
 from typing import Any
 
 import numpy as np
@@ -55,7 +54,9 @@ def _keys(names: Any) -> npt.NDArray[np.uint64]:
 def _shared(names: Any) -> int:
     """Returns the number of bytes that all names begin with: those that first and last share."""
     ends = pc.min_max(names).as_py()
-    return len(commonprefix([ends["min"].encode(), ends["max"].encode()]))
+    first, last = ends["min"].encode(), ends["max"].encode()
+    differ = (i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b)
+    return next(differ, min(len(first), len(last)))
 
 
 def sorted_codes(column: Any) -> tuple[npt.NDArray[np.int32], Any]:
