@@ -195,7 +195,7 @@ def prepare(
     """Index a large graph once, so that every command opens it in less than a second.
 
     FOLDER is then accepted wherever DATA is, with the same results. Processes on one machine share
-    its memory. Files and folders of part files are read part by part, in about 1 GiB of memory
+    its memory. Files and folders of part files are read part by part, in at most 2 GiB of memory
     however large they are; other kinds of DATA, and --split, need the graph in memory once.
 
     If the command is interrupted, run it again: it continues. On a complete FOLDER, it checks that

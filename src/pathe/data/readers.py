@@ -9,7 +9,15 @@ from typing import Any
 
 from pathe.core.errors import DataError
 from pathe.core.types import PARTS
-from pathe.data.columns import RDF, READABLE, ReadOptions, ReadReport, collect, split_suffix
+from pathe.data.columns import (
+    RDF,
+    READABLE,
+    TEXT,
+    ReadOptions,
+    ReadReport,
+    collect,
+    split_suffix,
+)
 from pathe.data.delimited import locate_line, read_text, text_batches
 from pathe.data.neo4j import header_fields, read_relationships
 from pathe.data.parquet import parquet_batches
@@ -34,16 +42,11 @@ def read_columns(
     """
     path, options = Path(path), options or ReadOptions()
     report = ReadReport() if report is None else report
-    suffix = _check_file(path, options)
-    before = replace(report)
-    if suffix == ".parquet":
-        table = collect(parquet_batches(path, options, report))
-    elif suffix in RDF:
-        table = collect(rdf_batches(path, suffix, options, report))
-    elif fields := header_fields(path, options):
-        table = read_relationships(path, fields, options, report)
-    else:
+    suffix, before = _check_file(path, options), replace(report)
+    if suffix in TEXT and not header_fields(path, options):
         table = read_text(path, options, report)
+    else:
+        table = collect(_batches(path, suffix, options, report))
     if table.num_rows == 0:
         _fail_empty(path, before, report)
     report.rows += table.num_rows
@@ -55,22 +58,26 @@ def read_batches(path: Path, options: ReadOptions, report: ReadReport) -> Iterat
 
     `report` is complete at the end. First rows that may be headers aren't looked for.
     """
-    suffix = _check_file(path, options)
-    before, n_rows = replace(report), report.rows
-    if suffix == ".parquet":
-        batches = parquet_batches(path, options, report)
-    elif suffix in RDF:
-        batches = rdf_batches(path, suffix, options, report)
-    elif fields := header_fields(path, options):
-        table = read_relationships(path, fields, options, report)
-        batches = iter([[table.column(part).chunk(0) for part in PARTS]])
-    else:
-        batches = text_batches(path, options, report)
-    for columns in batches:
+    suffix, before = _check_file(path, options), replace(report)
+    for columns in _batches(path, suffix, options, report):
         report.rows += len(columns[0])
         yield columns
-    if report.rows == n_rows:
+    if report.rows == before.rows:
         _fail_empty(path, before, report)
+
+
+def _batches(
+    path: Path, suffix: str, options: ReadOptions, report: ReadReport
+) -> Iterator[list[Any]]:
+    """Returns the batches of the reader for this suffix."""
+    if suffix == ".parquet":
+        return parquet_batches(path, options, report)
+    if suffix in RDF:
+        return rdf_batches(path, suffix, options, report)
+    if fields := header_fields(path, options):
+        table = read_relationships(path, fields, options, report)
+        return iter([[table.column(part).chunk(0) for part in PARTS]])
+    return text_batches(path, options, report)
 
 
 def _check_file(path: Path, options: ReadOptions) -> str:
