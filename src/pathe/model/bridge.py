@@ -19,8 +19,6 @@ from pathe.graph.edges import Edges
 from pathe.model.propagation import Reach, between, propagate, reach
 from pathe.model.states import answer_scores, evidence, update
 
-PAIR_HOPS = 3  # longest path between two entities whose relation is asked, without a table
-
 
 class QueryVectors(NamedTuple):
     """The vectors of all kinds of edges as seen from Q kinds of queries; each query's row."""
@@ -229,9 +227,9 @@ class EncodedBridge(Bridge):
 
     half_messages = True
 
-    def __init__(self, dim: int, n_hops: int) -> None:
+    def __init__(self, dim: int, n_hops: int, pair_hops: int) -> None:
         super().__init__()
-        self.dim, self.pair_hops = dim, min(PAIR_HOPS, n_hops)
+        self.dim, self.pair_hops = dim, min(pair_hops, n_hops)
         self.asked = nn.Linear(dim, dim)
         self.rounds = nn.ModuleList(EncodedRound(dim) for _ in range(n_hops))
         self.link_head, self.relation_head = Evidence(dim, 1), Evidence(dim, 1)
@@ -252,7 +250,7 @@ class EncodedBridge(Bridge):
     ) -> Tensor:  # fmt: skip
         """Returns (B, C) scores of some relations between heads and tails, 0 without a path.
 
-        Each relation is a query of its own, along paths of up to PAIR_HOPS edges.
+        Each relation is a query of its own, along paths of up to `pair_hops` edges.
         """
         b, c = kinds_BC.shape
         if reached is None:

@@ -74,7 +74,7 @@ def build_foundation(config: Config, n_relations: int = 0) -> FoundationModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         size = config.bridge_dim, config.bridge_hops, config.relation_layers
-        return FoundationModel(*size, n_kinds)
+        return FoundationModel(*size, config.pair_hops, n_kinds)
 
 
 def build_aggregator(config: Config) -> Aggregator:

@@ -39,10 +39,12 @@ class FoundationModel(nn.Module):
     A score is the sum of the bridges' and the contexts' score.
     """
 
-    def __init__(self, dim: int, n_hops: int, n_layers: int, n_kinds: int = 0) -> None:
+    def __init__(
+        self, dim: int, n_hops: int, n_layers: int, pair_hops: int = 3, n_kinds: int = 0
+    ) -> None:
         super().__init__()
         self.encoder = RelationEncoder(dim, n_layers, n_kinds)
-        self.bridge = EncodedBridge(dim, n_hops)
+        self.bridge = EncodedBridge(dim, n_hops, pair_hops)
         self.link_contexts, self.relation_contexts = ContextHead(dim, dim), ContextHead(dim, dim)
 
     def links(

@@ -58,7 +58,7 @@ class MixSettings:
         0.3, "fraction of steps that drop further random edges", least=0, most=1
     )
     pair_share: float = setting(
-        0.3,
+        0.0,
         "fraction of steps that hold out all edges between the entities of each triple",
         least=0,
         most=1,
