@@ -60,7 +60,8 @@ bench: setup  ## measure against other libraries on this machine; writes benchma
 	$(BIN)/python benchmarks/any_graph.py
 	$(BIN)/python benchmarks/serve.py
 
-bench-scale: setup  ## measure large graphs on this machine; writes benchmarks/*.json
+bench-scale: setup  ## measure large graphs: up to 100M triples; needs 60 GB of disk; writes benchmarks/*.json
+	$(BIN)/python benchmarks/prepare.py
 	$(BIN)/python benchmarks/frontier.py
 
 clean:  ## remove .venv and caches
