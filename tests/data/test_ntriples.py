@@ -54,6 +54,18 @@ def test_lines_are_read_as_the_parser_reads_them(tmp_path_factory, rows, last, b
     assert fast == slow
 
 
+def test_a_triple_over_several_lines_is_read_as_the_parser_does(tmp_path):
+    link = "<http://e.org/{0}> <http://e.org/r> <http://e.org/{0}> .\n"
+    rows = [link.format(i) for i in range(30)]
+    rows[12] = "<http://e.org/x> <http://e.org/r>\n<http://e.org/y> .\n"
+    (tmp_path / "g.nt").write_text("".join(rows))
+    with mock.patch.object(ntriples, "_BLOCK", 200):
+        fast = rows_and_report(tmp_path / "g.nt", ReadOptions(on_error="skip"))
+    with mock.patch.object(ntriples, "_LINK", "^never$(?P<h>)(?P<r>)(?P<t>)"):
+        slow = rows_and_report(tmp_path / "g.nt", ReadOptions(on_error="skip"))
+    assert fast == slow
+
+
 def test_a_bad_line_has_its_number_in_the_file(tmp_path):
     good = "<http://e.org/{0}> <http://e.org/r> <http://e.org/{0}> .\n"
     rows = [good.format(i) for i in range(100)]

@@ -201,7 +201,7 @@ def test_no_permission_is_not_called_corrupt(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("pathe.data.delimited.open_stream", closed)
-    monkeypatch.setattr("pathe.data.rdf.open_stream", closed)
+    monkeypatch.setattr("pathe.data.ntriples.open_stream", closed)
     message = refused(tmp_path / name, b"a\tr\tb\n")
     assert "no permission" in message
     assert "corrupt" not in message
