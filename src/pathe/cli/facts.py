@@ -75,7 +75,8 @@ class MissingOptions(Of):
     )
     queries: int | None = option(
         None,
-        "How many queries to ask. Default: 10,000; 200,000 for models without bridges.",
+        "How many queries to ask. Default: 25 per fact, from 1,000 to 10,000; 200,000 for models "
+        "without bridges.",
         rich_help_panel=QUERY,
     )
     reasons: bool | None = option(

@@ -54,7 +54,7 @@ from pathe.predict.candidates import (
 )
 from pathe.predict.evidence import bridge_evidence, path_evidence
 from pathe.predict.judge import Judge, expected_tails, without_own
-from pathe.predict.missing import Wanted, find_missing
+from pathe.predict.missing import Learned, Wanted, Work, find_missing, learn, queries_for
 from pathe.predict.patterns import from_head, pattern_triples
 from pathe.predict.results import (
     Answer,
@@ -117,6 +117,7 @@ class Predictor:
         self._chosen: Choices | None = None
         self._functional: dict[tuple[int, Side], bool] = {}
         self._judged: Judge | None = None
+        self._learned: tuple[Learned | None] | None = None  # from hidden facts, for `missing`
         self._contexts_ED: Tensor | None = None  # vectors for models that have none, once needed
 
     def __repr__(self) -> str:
@@ -146,7 +147,7 @@ class Predictor:
             self.artifact.model, self.artifact.config, self.prepared,
             n_paths=scorer.n_paths, seed=scorer.seed,
         )  # fmt: skip
-        other._chosen = other._judged = None
+        other._chosen = other._judged = other._learned = None
         return other
 
     # answers
@@ -329,16 +330,21 @@ class Predictor:
     ) -> Records[MissingTriple]:
         """Returns the k most probable triples that the graph lacks.
 
-        The most promising `queries` are asked (default: 10,000, or 200,000 for models without
-        bridges): entities that lack a relation which others of their kind have, and relations with
+        The most promising `queries` are asked (default: 25 per fact, from 1,000 to 10,000; 200,000
+        for models without bridges): entities that lack a relation which others of their kind have, and relations with
         several answers. `relations` limits the search to these, `entities` and `type` (see
         `use_types`) to facts of these entities. `reasons` adds the main pattern of paths to each,
-        which takes a moment per triple. Some facts of the graph are hidden to learn from.
+        which takes a moment per triple. Some facts of the graph are hidden to learn from, whatever is
+        asked for: the probability of a triple doesn't depend on `k` or on what limits the search.
         """
         check_task(self.artifact.config.task, "link")
         check_k(k)
         wanted = Wanted(self._wanted(of.get("relations")), self._owners(of))
-        found = find_missing(self._judge(), wanted, n_queries=queries, progress=progress)
+        judge, work = self._judge(), Work(progress)
+        if self._learned is None:
+            self._learned = (learn(judge, work),)
+        n_queries = queries or queries_for(k, self.scorer.bridged)
+        found = find_missing(judge, wanted, *self._learned, n_queries, work)
         n = int((found.probability_K[:k] >= min_probability).sum())
         facts = self._named(found.triples_K3[:n].tolist())
         rows = zip(facts, found.scores_K.tolist(), found.probability_K.tolist(), strict=False)
@@ -550,7 +556,7 @@ class Predictor:
 
     def _replace_graph(self, prepared: PreparedGraph, changed_U: Tensor) -> None:
         replace_graph(self.scorer, self.artifact.config, prepared, changed_U)
-        self._contexts_ED = self._judged = None
+        self._contexts_ED = self._judged = self._learned = None
 
     def refresh(self) -> None:
         """Makes the next query encode all entities again, if facts were added or removed."""
@@ -575,7 +581,7 @@ class Predictor:
         for side, given in sides.items():
             for name, verdict in (given or {}).items():
                 self._functional[int(self._relation_ids([name])), side] = verdict
-        self._judged = None
+        self._judged = self._learned = None
 
     def _judge(
         self, negatives: Iterable[Fact] | None = None, progress: Progress | None = None
