@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from pathe.core.hardware import as_device
 from pathe.core.randomness import keyed, name_keys
 from pathe.core.types import (
     PARTS,
+    SIDES,
     Fact,
     Part,
     Progress,
@@ -70,6 +72,8 @@ from pathe.predict.results import (
     Rule,
     ScoredTriple,
     SuspiciousFact,
+    notes_on,
+    walked,
 )
 from pathe.predict.rules import learned_rules
 
@@ -253,8 +257,9 @@ class Predictor:
             for scorer, rows_G in without_own(self.scorer, self.artifact.config, ids_M3, own_M):
                 figures = self._scored(scorer, ids_M3[rows_G], part)
                 found |= dict(zip(rows_G.tolist(), figures, strict=True))
-            rows += [found[row] for row in range(len(chunk))]
-            named += self._named(ids_M3.tolist())
+            named += (own := self._named(ids_M3.tolist()))
+            about = self._about(ids_M3, own)
+            rows += [(*found[row], *notes) for row, notes in enumerate(about)]
         return Records(ScoredTriple(*fact, *rest) for fact, rest in zip(named, rows, strict=True))
 
     def _scored(
@@ -269,6 +274,19 @@ class Predictor:
             chance_B = self._log_probabilities(scores_BC, part, own_B1)[:, 0].exp()
             columns = (own_B1[:, 0], chance_B, rank_B, known_BC.gather(1, true_B1)[:, 0])
             yield from zip(*(column.tolist() for column in columns), strict=True)
+
+    def _about(self, ids_B3: Tensor, named: list[Fact]) -> Iterator[tuple[bool, bool, list[str]]]:
+        """Yields whether a query of each triple is complete or implausible, and this in words."""
+        sides = (self._choices().about(ids_B3, side) for side in SIDES)
+        for fact, *about in zip(named, *sides, strict=True):
+            head, relation, tail = self.names.shown(fact)
+            queries: list[Query] = [(head, relation, None), (None, relation, tail)]
+            notes = [
+                note
+                for query, (known, odd) in zip(queries, about, strict=True)
+                for note in notes_on(query, self.names.shown(known), odd)
+            ]
+            yield any(known for known, _ in about), any(odd for _, odd in about), notes
 
     def use_types(self, types: str | TypesOf) -> None:
         """Sets the types that `type` chooses by: the name of a relation, or types by entity.
@@ -358,6 +376,7 @@ class Predictor:
         triples: Iterable[Fact],
         *,
         negatives: Iterable[Fact] | None = None,
+        reasons: bool = False,
         progress: Progress | None = None,
     ) -> Records[ClassifiedTriple]:
         """Returns for each triple the probability that it is true, and whether it counts as true.
@@ -365,7 +384,8 @@ class Predictor:
         Triples of the graph are judged without their own edges. What separates true from false is
         fitted on validation triples, or on hidden training triples where there are few of them, and
         on triples made false by another head or tail; `negatives` are validation triples that are
-        known to be false, and used instead of the latter.
+        known to be false, and used instead of the latter. `reasons` adds the main pattern of paths
+        behind each triple, without its own edge.
         """
         check_task(self.artifact.config.task, "link")
         facts = list(rows_of(triples))
@@ -382,20 +402,25 @@ class Predictor:
             columns += [ranks.ranks_B.floor().long(), ranks.log_chances_B.exp()]
         rows = zip(*(column.tolist() for column in (*columns, found.known_B)), strict=True)
         named = self._named(ids_B3.tolist())
-        return Records(ClassifiedTriple(*fact, *row) for fact, row in zip(named, rows, strict=True))
+        return Records(
+            ClassifiedTriple(*fact, *row, self._reason(fact) if reasons else "")
+            for fact, row in zip(named, rows, strict=True)
+        )
 
     def check(
         self,
         k: int = 100,
         *,
         sample: int | None = None,
+        reasons: bool = False,
         progress: Progress | None = None,
         **of: Unpack[FactsOf],
     ) -> Records[SuspiciousFact]:
         """Returns the k facts of the graph that the rest of the graph speaks against most.
 
-        Each fact is judged without its own edge. `relations`, `entities` and `type` limit which
-        facts are judged, `sample` how many.
+        Each fact is judged without its own edge. `relations`, `entities`, `type` and `exclude`
+        limit which facts are judged, `sample` how many. `reasons` adds the main pattern of paths
+        behind each fact, and behind what the graph suggests instead.
         """
         check_task(self.artifact.config.task, "link")
         check_k(k)
@@ -419,10 +444,8 @@ class Predictor:
             map(self.entity_names.names, expected),
         )
         return Records(
-            SuspiciousFact(i, *fact, chance, tail_rank, head_rank, instead)
-            for i, (fact, chance, tail_rank, head_rank, instead) in enumerate(
-                zip(*columns, strict=True), 1
-            )
+            SuspiciousFact(i, *row[0], *row[1:], *(self._reasons(row[0], row[-1]) if reasons else ()))
+            for i, row in enumerate(zip(*columns, strict=True), 1)
         )
 
     # evidence
@@ -452,8 +475,14 @@ class Predictor:
             paths=path_evidence(score, self._named),
             bridged=score.bridged,
             bridges=bridges,
-            patterns=patterns,
+            patterns=[self._typed(pattern, head) for pattern in patterns],
         )
+
+    def _typed(self, pattern: PatternEvidence, head: str) -> PatternEvidence:
+        """Adds the types of the entities between head and tail to a pattern."""
+        stops = [[name for _, _, name in walked(steps, head)] for steps in pattern.instances]
+        between = [self._choices().shared_type(names) for names in zip(*stops, strict=True)][:-1]
+        return replace(pattern, between=between)
 
     def score_without(
         self,
@@ -608,11 +637,21 @@ class Predictor:
         allowed_E = self._choices().allowed(which)
         return None if allowed_E is None else allowed_E.nonzero().squeeze(1)
 
-    def _reason(self, fact: Fact) -> str:
-        """Returns the main pattern of paths behind a triple in words, or nothing."""
+    def _reason(self, fact: Fact, doubted: Fact | None = None) -> str:
+        """Returns the main pattern of paths behind a triple in words, or nothing.
+
+        A pattern whose paths use a doubted fact doesn't count.
+        """
         patterns = self.explain(*fact).patterns if self.scorer.bridged else []
+        patterns = [p for p in patterns if not any(doubted in steps for steps in p.instances)]
         patterns = self.names.shown(patterns[:1])
         return f"{patterns[0].words()} ({patterns[0].figures()})" if patterns else ""
+
+    def _reasons(self, fact: Fact, expected: list[str]) -> tuple[str, str]:
+        """Returns the main reason for a fact, and for the tail that is expected instead."""
+        head, relation, _ = fact
+        instead = [self._reason((head, relation, tail), fact) for tail in expected[:1]]
+        return self._reason(fact), "".join(instead)
 
     def _choices(self) -> Choices:
         """Returns what chooses candidates, for the graph as it is now."""
