@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pathe.cli.candidates import entities_in, excluded
 from pathe.cli.options import (
     QUERY,
     K,
@@ -53,8 +54,26 @@ class Of:
         rich_help_panel=QUERY,
     )
 
-    def choose(self, p: Predictor) -> FactsOf:
-        """Returns which facts, for `Predictor.missing` and `Predictor.check`."""
+    among: Path | None = option(
+        None,
+        "Only facts of the entities in this file: one per line, or the first column of a .tsv or "
+        ".csv.",
+        rich_help_panel=QUERY,
+    )
+    exclude: list[str] | None = option(
+        None, "No facts of this entity, or of those in this file; repeatable.", rich_help_panel=QUERY
+    )
+
+    @property
+    def given(self) -> bool:
+        """Whether the facts are limited."""
+        return any(x is not None for x in (self.relation, self.entity, self.type, self.among))
+
+    def choose(self, p: Predictor, skip: bool = False) -> FactsOf:
+        """Returns which facts, for `Predictor.missing` and `Predictor.check`.
+
+        `skip` skips unknown names in files.
+        """
         if self.types is not None and self.type_relation is not None:
             raise PatheError("Give --types or --type-relation, not both.")
         if self.type_relation is not None:
@@ -63,7 +82,14 @@ class Of:
             from pathe.data.row_files import read_types
 
             p.use_types(read_types(self.types))
-        return {"relations": self.relation, "entities": self.entity, "type": self.type}
+        entities, exclude = self.entity, None
+        if self.among is not None:
+            entities = [*(self.entity or ()), *entities_in(p, self.among, skip)]
+        if self.exclude is not None:
+            exclude = [name for one in self.exclude for name in excluded(p, one, skip)]
+        return {
+            "relations": self.relation, "entities": entities, "type": self.type, "exclude": exclude,
+        }  # fmt: skip
 
 
 Reasons = Annotated[
@@ -153,7 +179,7 @@ def missing(
             queries=options.queries,
             reasons=_with_reasons(reasons, k),
             progress=progress,
-            **options.choose(p),
+            **options.choose(p, source.on_error == "skip"),
         )
     rows = [vars(row) for row in found]
     output.show(rows, show.missing(p.names.shown(found)), MissingTriple, names=p.names)
@@ -228,13 +254,12 @@ def check(
         raise PatheError(f"--sample must be at least 1; got {sample}.")
     p = source.predictor()
     n = p.prepared.graph.n_triples if sample is None else sample
-    if n > 20_000 and not of.relation and not of.entity and not of.type:
+    if n > 20_000 and not of.given:
         tell(f"judging {n:,} facts may take long; --sample 5000 judges a part of them")
     with progress_bar("judging") as progress:
         with_reasons = _with_reasons(reasons, k)
-        found = p.check(
-            k, sample=sample, reasons=with_reasons, progress=progress, **of.choose(p)
-        )
+        which = of.choose(p, source.on_error == "skip")
+        found = p.check(k, sample=sample, reasons=with_reasons, progress=progress, **which)
     rows = [vars(row) for row in found]
     output.show(rows, show.suspicious(p.names.shown(found)), SuspiciousFact, names=p.names)
     _tell_left_out(reasons, k)

@@ -45,6 +45,7 @@ class FactsOf(TypedDict, total=False):
     relations: str | Iterable[str] | None  # only of these
     entities: str | Iterable[str] | None  # only those that one of these takes part in
     type: str | None  # only those that an entity of this type takes part in
+    exclude: str | Iterable[str] | None  # none that one of these takes part in
 
 
 @dataclass(frozen=True)

@@ -84,10 +84,14 @@ class Learned(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to look for: relations, and entities of which a fact must have one; None is any."""
+    """What to look for: relations, and entities of which a fact must have one; None is any.
+
+    A fact has none of the entities `not_of`.
+    """
 
     relations: list[int]
     entities: Tensor | None = None  # ids
+    not_of: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -180,7 +184,10 @@ def find_missing(
         chances_C = features_CF[:, [0, SIDE_FEATURES]].mean(1).exp()
     else:
         chances_C = learned.truth(features_CF, triples_C3[:, 1])
+    if wanted.not_of is not None:
+        chances_C[torch.isin(triples_C3[:, [0, 2]], wanted.not_of).any(1)] = -1.0
     order_C = chances_C.argsort(descending=True, stable=True)
+    order_C = order_C[chances_C[order_C] >= 0]
     order_C = order_C[_one_per_functional(view.about, triples_C3[order_C])]
     return Found(triples_C3[order_C], scores_C[order_C], chances_C[order_C])
 
@@ -209,6 +216,8 @@ def open_queries(about: Background, wanted: Wanted) -> Queries:
                 open_E &= known_E == 0
             if wanted.entities is not None:
                 open_E &= torch.isin(entities_E, wanted.entities)
+            if wanted.not_of is not None:
+                open_E &= ~torch.isin(entities_E, wanted.not_of)
             rows = open_E.nonzero().squeeze(1)
             columns = entities_E[rows], kinds_E[rows], predicted_E[rows], known_E[rows]
             found.append(Queries(*columns))

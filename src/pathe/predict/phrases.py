@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 
 PREPOSITIONS = frozenset("in on at by to from with for as into about near under over".split())
+VERBS = frozenset("born made won led wrote sung held written spoken".split())  # without -ed or -s
 ANY = "something"
 
 
@@ -31,7 +32,7 @@ def _step(relation: str, stop: str, first: bool) -> str:
     if last == "of" and words != "of":
         forward = f"{words} {stop}" if first else f"that is {words} {stop}"
         return f"with {words[:-3]} {stop}" if back else forward
-    if last in PREPOSITIONS or start.endswith(("ed", "s")):
+    if last in PREPOSITIONS or start in VERBS or start.endswith(("ed", "s")):
         return f"that {stop} {words}" if back else f"{words} {stop}"
     return f"{words} of {stop}" if back else f"with {words} {stop}"
 

@@ -351,13 +351,13 @@ class Predictor:
         The most promising `queries` are asked (default: 25 per fact, from 1,000 to 10,000; 200,000
         for models without bridges): entities that lack a relation which others of their kind have, and relations with
         several answers. `relations` limits the search to these, `entities` and `type` (see
-        `use_types`) to facts of these entities. `reasons` adds the main pattern of paths to each,
+        `use_types`) to facts of these entities; `exclude` leaves out facts of others. `reasons` adds the main pattern of paths to each,
         which takes a moment per triple. Some facts of the graph are hidden to learn from, whatever is
         asked for: the probability of a triple doesn't depend on `k` or on what limits the search.
         """
         check_task(self.artifact.config.task, "link")
         check_k(k)
-        wanted = Wanted(self._wanted(of.get("relations")), self._owners(of))
+        wanted = Wanted(self._wanted(of.get("relations")), self._owners(of), self._not_of(of))
         judge, work = self._judge(), Work(progress)
         if self._learned is None:
             self._learned = (learn(judge, work),)
@@ -429,6 +429,8 @@ class Predictor:
         wanted_M = torch.isin(facts_M3[:, 1], relations)
         if own is not None:
             wanted_M &= torch.isin(facts_M3[:, [0, 2]], own).any(1)
+        if (not_of := self._not_of(of)) is not None:
+            wanted_M &= ~torch.isin(facts_M3[:, [0, 2]], not_of).any(1)
         rows = wanted_M.nonzero().squeeze(1)
         rows = rows[keyed(self.scorer.seed, rows).argsort()[:sample]]
         if not len(rows):
@@ -636,6 +638,13 @@ class Predictor:
             which["type"] = type
         allowed_E = self._choices().allowed(which)
         return None if allowed_E is None else allowed_E.nonzero().squeeze(1)
+
+    def _not_of(self, of: FactsOf) -> Tensor | None:
+        """Returns the ids of the entities that facts must not have; None for none."""
+        if (names := of.get("exclude")) is None:
+            return None
+        names = [names] if isinstance(names, str) else names
+        return self.entity_names.ids(names).to(self.prepared.device)
 
     def _reason(self, fact: Fact, doubted: Fact | None = None) -> str:
         """Returns the main pattern of paths behind a triple in words, or nothing.
