@@ -49,8 +49,6 @@ def test_a_scored_triple_says_that_its_queries_have_their_answers(kg):
     assert p.score([("city 1", "capital_of", "land 0")])[0].notes[0].endswith("known: land 1")
 
 
-
-
 @pytest.fixture
 def p(kg):
     return any_graph_predictor(kg)

@@ -61,7 +61,9 @@ class Of:
         rich_help_panel=QUERY,
     )
     exclude: list[str] | None = option(
-        None, "No facts of this entity, or of those in this file; repeatable.", rich_help_panel=QUERY
+        None,
+        "No facts of this entity, or of those in this file; repeatable.",
+        rich_help_panel=QUERY,
     )
 
     @property

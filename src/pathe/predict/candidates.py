@@ -178,12 +178,12 @@ class Choices:
         return names, torch.tensor([(entity, number[type]) for entity, type in pairs])
 
     def shared_type(self, entities: Iterable[str]) -> str:
-        """Returns a type that all of these entities have, the most frequent one; or nothing."""
+        """Returns the rarest type that all of these entities have, or nothing."""
         if self._source is None:
             return ""
         own = [self._types_of.get(self.entity_names.id(name), set()) for name in entities]
         sizes = torch.bincount(self.types[1][:, 1]).tolist()
-        shared = sorted(set.intersection(*own), key=lambda type: (-sizes[type], type))
+        shared = sorted(set.intersection(*own), key=lambda type: (sizes[type], type))
         return self.types[0][shared[0]] if shared else ""
 
     @cached_property

@@ -10,7 +10,9 @@ import re
 from collections.abc import Sequence
 
 PREPOSITIONS = frozenset("in on at by to from with for as into about near under over".split())
-VERBS = frozenset("born made won led wrote sung held written spoken".split())  # without -ed or -s
+VERBS = frozenset(
+    "isa born made won led wrote sung held written spoken".split()
+)  # without -ed or -s
 ANY = "something"
 
 

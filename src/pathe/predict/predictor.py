@@ -446,7 +446,9 @@ class Predictor:
             map(self.entity_names.names, expected),
         )
         return Records(
-            SuspiciousFact(i, *row[0], *row[1:], *(self._reasons(row[0], row[-1]) if reasons else ()))
+            SuspiciousFact(
+                i, *row[0], *row[1:], *(self._reasons(row[0], row[-1]) if reasons else ())
+            )
             for i, row in enumerate(zip(*columns, strict=True), 1)
         )
 
