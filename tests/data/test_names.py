@@ -68,9 +68,9 @@ def test_all_labels_are_accepted_and_the_preferred_one_is_shown(tmp_path: Path) 
     assert kg.entities.exact("only this") == f"{EX}wien-id"
     assert kg.names.show(f"{EX}vienna") == "Vienna"
     assert kg.names.show(f"{EX}wien-id") == "ex:wien-id"  # alternative labels are not shown
-    with pytest.raises(UnknownNameError, match="can mean 2 entities: .*graz>, .*vienna>"):
+    with pytest.raises(UnknownNameError, match=r"can mean 2 entities: .*graz>, .*vienna>"):
         kg.entities.exact("the capital")
-    with pytest.raises(UnknownNameError, match="Closest: .*'Vindobona'"):
+    with pytest.raises(UnknownNameError, match=r"Closest: .*'Vindobona'"):
         kg.entities.exact("Vindobonna")
     assert kg.report.all_labels == set()
 
@@ -218,7 +218,7 @@ def test_new_names_are_expanded(kg: KnowledgeGraph) -> None:
     assert names[new] == f"{EX}linz"
     assert names.id("ex:linz") == names.id(f"<{EX}linz>") == names.add(f"{EX}linz") == new
     assert names.exact("ex:linz") == f"{EX}linz"
-    with pytest.raises(UnknownNameError, match="can mean 2"):
+    with pytest.raises(UnknownNameError, match=r"can mean 2"):
         names.add("twice")
     assert len(names) == kg.n_entities + 1
 

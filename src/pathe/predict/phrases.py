@@ -9,10 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-PREPOSITIONS = frozenset("in on at by to from with for as into about near under over".split())
-VERBS = frozenset(
-    "isa born made won led wrote sung held written spoken".split()
-)  # without -ed or -s
+PREPOSITIONS = ("in", "on", "at", "by", "to", "from", "with", "for", "as", "into", "about", "near")
+VERBS = ("isa", "born", "made", "won", "led", "wrote", "held")  # without the ending -ed or -s
 ANY = "something"
 
 

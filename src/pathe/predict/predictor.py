@@ -349,11 +349,13 @@ class Predictor:
         """Returns the k most probable triples that the graph lacks.
 
         The most promising `queries` are asked (default: 25 per fact, from 1,000 to 10,000; 200,000
-        for models without bridges): entities that lack a relation which others of their kind have, and relations with
-        several answers. `relations` limits the search to these, `entities` and `type` (see
-        `use_types`) to facts of these entities; `exclude` leaves out facts of others. `reasons` adds the main pattern of paths to each,
-        which takes a moment per triple. Some facts of the graph are hidden to learn from, whatever is
-        asked for: the probability of a triple doesn't depend on `k` or on what limits the search.
+        for models without bridges): entities that lack a relation which others of their kind have,
+        and relations with several answers. `relations` limits the search to these, `entities` and
+        `type` (see `use_types`) to facts of these entities; `exclude` leaves out facts of others.
+        `reasons` adds the main pattern of paths to each, which takes a moment per triple.
+
+        Some facts of the graph are hidden to learn from, whatever is asked for: the probability of
+        a triple doesn't depend on `k` or on what limits the search.
         """
         check_task(self.artifact.config.task, "link")
         check_k(k)
