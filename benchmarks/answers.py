@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import json
 import runpy
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,17 +39,17 @@ from pathe.model.artifact import load_model
 
 OUT = HERE / "answers.json"
 SEED = 7
+SPLITS = 10  # of graphs without a split
+WORLDS = range(5, 10)  # seeds of the tests' planted graphs
 GRAPHS = {
     "europe": lambda: KnowledgeGraph.read(HERE.parent / "examples" / "europe.csv"),
-    "planted": lambda: KnowledgeGraph.from_triples(planted_graphs()[WORLDS[0]].facts),
+    "planted": lambda: KnowledgeGraph.from_triples(planted()["planted"](WORLDS[0]).facts),
     "films": lambda: KnowledgeGraph.read(HERE.parent / "examples" / "films.csv"),
     "umls": lambda: KnowledgeGraph.read("umls"),
     "codex-s": lambda: KnowledgeGraph.read(DATA / "codex-s"),
     "codex-m": lambda: KnowledgeGraph.read(DATA / "codex-m"),
     "fb15k-237": lambda: KnowledgeGraph.read(DATA / "fb15k-237"),
 }
-SPLITS = 10  # of graphs without a split
-WORLDS = range(5, 10)  # seeds of the tests' planted graphs
 OPTIONS = argparse.Namespace(model=None, device="cpu", limit=0)  # replaced by `main`
 TRAINED = {"fb15k-237": "fb15k237-link", "codex-m": "codexm-link-bridge"}  # others: pre-trained
 
@@ -131,8 +130,8 @@ def classify(name: str) -> dict[str, Any]:
 
     kgs, start = [GRAPHS[name]()], time.perf_counter()
     if not len(kgs[0].valid):
-        split = {"split": (0.8, 0.1, 0.1)}
-        kgs = [KnowledgeGraph.read(kg_path(name), **split, seed=seed) for seed in range(SPLITS)]
+        path, split = kg_path(name), (0.8, 0.1, 0.1)
+        kgs = [KnowledgeGraph.read(path, split=split, seed=seed) for seed in range(SPLITS)]
     judged = [classify_split(name, kg) for kg in kgs]
     chance, verdict, label = (torch.cat(column) for column in zip(*judged, strict=True))
     return {
@@ -178,12 +177,9 @@ def exact_error(chance_B: Tensor) -> float:
     return sum(calibration_error(chance_B, true_B) for true_B in drawn) / 200
 
 
-def planted_graphs() -> dict[int, Any]:
-    """Returns the tests' graphs, made by rules, by seed."""
-    sys.path.insert(0, str(HERE.parent / "tests"))
-    from support.planted import planted
-
-    return {seed: planted(seed) for seed in WORLDS}
+def planted() -> dict[str, Any]:
+    """Returns the module that makes the tests' graphs by rules."""
+    return runpy.run_path(str(HERE.parent / "tests" / "support" / "planted.py"))
 
 
 def reasons(name: str) -> dict[str, Any]:
@@ -195,12 +191,10 @@ def reasons(name: str) -> dict[str, Any]:
 
 def planted_reasons() -> list[bool]:
     """Returns for each fact whether its rule is its first reason."""
-    worlds, right = planted_graphs(), list[bool]()
-    from support.planted import RULES
-
-    for world in worlds.values():
+    script, right = planted(), list[bool]()
+    for world in map(script["planted"], WORLDS):
         p = predictor("planted", KnowledgeGraph.from_triples(world.facts))
-        right += [_first(p, fact) == RULES[fact[1]] for fact in world.held_out]
+        right += [_first(p, fact) == script["RULES"][fact[1]] for fact in world.held_out]
     return right
 
 
@@ -284,8 +278,8 @@ def check(name: str) -> dict[str, Any]:
             gone.add((h, r, t))
         if len(wrong) == n:
             break
-    planted = torch.tensor(sorted((facts - gone) | wrong), dtype=torch.int32)
-    return suspicious(name, kg, planted, wrong)
+    facts_M3 = torch.tensor(sorted((facts - gone) | wrong), dtype=torch.int32)
+    return suspicious(name, kg, facts_M3, wrong)
 
 
 class Planted(NamedTuple):
@@ -305,11 +299,11 @@ def films(kg: KnowledgeGraph) -> Planted:
 
 
 def suspicious(
-    name: str, kg: KnowledgeGraph, planted: Tensor, wrong: set[tuple[int, ...]]
+    name: str, kg: KnowledgeGraph, facts_M3: Tensor, wrong: set[tuple[int, ...]]
 ) -> dict[str, Any]:
     """Checks a graph with wrong facts."""
     n = len(wrong)
-    p = predictor(name, graph_of(kg, planted))
+    p = predictor(name, graph_of(kg, facts_M3))
     start = time.perf_counter()
     found = p.check(n)
     hit = sum(
@@ -317,7 +311,7 @@ def suspicious(
         for s in found
     )
     seconds = time.perf_counter() - start
-    figures = {"facts": len(planted), "wrong": len(wrong), "listed": n}
+    figures = {"facts": len(facts_M3), "wrong": len(wrong), "listed": n}
     share = hit / len(wrong)
     return figures | {"precision": hit / n, "recall": share, "seconds": seconds}
 

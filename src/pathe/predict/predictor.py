@@ -404,10 +404,11 @@ class Predictor:
             columns += [ranks.ranks_B.floor().long(), ranks.log_chances_B.exp()]
         rows = zip(*(column.tolist() for column in (*columns, found.known_B)), strict=True)
         named = self._named(ids_B3.tolist())
-        return Records(
-            ClassifiedTriple(*fact, *row, self._reason(fact) if reasons else "")
-            for fact, row in zip(named, rows, strict=True)
-        )
+        judged = (ClassifiedTriple(*fact, *row) for fact, row in zip(named, rows, strict=True))
+        if not reasons:
+            return Records(judged)
+        facts_in_order = zip(judged, named, strict=True)
+        return Records(replace(row, reason=self._reason(fact)) for row, fact in facts_in_order)
 
     def check(
         self,
@@ -447,12 +448,12 @@ class Predictor:
             judged.ranks["head"].ranks_B[order].long().tolist(),
             map(self.entity_names.names, expected),
         )
-        return Records(
-            SuspiciousFact(
-                i, *row[0], *row[1:], *(self._reasons(row[0], row[-1]) if reasons else ())
-            )
-            for i, row in enumerate(zip(*columns, strict=True), 1)
-        )
+        found = Records[SuspiciousFact]()
+        for i, row in enumerate(zip(*columns, strict=True), 1):
+            fact, chance, tail_rank, head_rank, instead = row
+            why = self._reasons(fact, instead) if reasons else ("", "")
+            found.append(SuspiciousFact(i, *fact, chance, tail_rank, head_rank, instead, *why))
+        return found
 
     # evidence
 

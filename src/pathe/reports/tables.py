@@ -333,8 +333,8 @@ def suspicious(found: Sequence[results.SuspiciousFact]) -> Iterator[RenderableTy
     numbers = map(_right, ("probability", "tail rank", "head rank"))
     given = any(row.reason or row.instead for row in found)
     why = ("reason for the first", "reason for the fact") if given else ("", "")
-    columns = "head", "relation", "tail", *numbers, "more probable tails", *why
-    table = _table(rows, _right(), *columns)
+    names = ("head", "relation", "tail")
+    table = _table(rows, _right(), *names, *numbers, "more probable tails", *why)
     yield table if found else "no facts to judge"
 
 
