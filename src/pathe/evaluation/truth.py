@@ -203,8 +203,13 @@ class Truth:
     @torch.no_grad()
     def __call__(self, features_BF: Tensor, relations_B: Tensor) -> Tensor:
         """Returns the probability of each triple."""
-        logits_B = self.members(self._scaled(features_BF), relations_B).mean(1)
-        return ((self.scale * logits_B).sigmoid() / self.labelled).clamp(max=1)
+        chances_B = self.logits(features_BF, relations_B).sigmoid()
+        return (chances_B / self.labelled).clamp(max=1)
+
+    @torch.no_grad()
+    def logits(self, features_BF: Tensor, relations_B: Tensor) -> Tensor:
+        """Returns numbers in the order of the probabilities; they differ where these are all 1."""
+        return self.scale * self.members(self._scaled(features_BF), relations_B).mean(1)
 
     def _scaled(self, features_BF: Tensor) -> Tensor:
         return (features_BF - self.mean_F) / self.scale_F

@@ -182,12 +182,14 @@ def find_missing(
     triples_C3, scores_C, features_CF = found
     if learned is None:  # the geometric mean of both sides' probabilities
         chances_C = features_CF[:, [0, SIDE_FEATURES]].mean(1).exp()
+        order_C = chances_C.argsort(descending=True, stable=True)
     else:
         chances_C = learned.truth(features_CF, triples_C3[:, 1])
+        logits_C = learned.truth.logits(features_CF, triples_C3[:, 1])
+        order_C = logits_C.argsort(descending=True, stable=True)
     if wanted.not_of is not None:
-        chances_C[torch.isin(triples_C3[:, [0, 2]], wanted.not_of).any(1)] = -1.0
-    order_C = chances_C.argsort(descending=True, stable=True)
-    order_C = order_C[chances_C[order_C] >= 0]
+        out_C = torch.isin(triples_C3[:, [0, 2]], wanted.not_of).any(1)
+        order_C = order_C[~out_C[order_C]]
     order_C = order_C[_one_per_functional(view.about, triples_C3[order_C])]
     return Found(triples_C3[order_C], scores_C[order_C], chances_C[order_C])
 
