@@ -4,9 +4,12 @@
   `Predictor.missing` lists first are hidden facts, and how many hidden facts does it list before
   less than half of the list (or nine tenths) is hidden facts?
 - classify: test triples against false ones: the published hard negatives of CoDEx, or else test
-  triples with another head or tail. Accuracy and expected calibration error.
+  triples with another head or tail. Accuracy and expected calibration error. Small graphs without
+  a split of their own are split several times, and the judgements are pooled.
 - second: cities that aren't the capital of their country, claimed to be. The graph knows the
   capital, and that a country has one. How many claims are judged true, and how many capitals?
+- reasons: facts that follow from a rule by which the graph was made. For how many is that rule the
+  first reason of `Predictor.explain`? The gaps of the films, and five graphs of the tests.
 - check: a hundredth of the facts is replaced by wrong ones: a head or tail of another fact of the
   same relation. How many of the first hundredth of `Predictor.check` are wrong ones?
 
@@ -36,8 +39,11 @@ from pathe.model.artifact import load_model
 
 OUT = HERE / "answers.json"
 SEED = 7
+SPLITS = 10  # of graphs without a split
+WORLDS = range(5, 10)  # seeds of the tests' planted graphs
 GRAPHS = {
     "europe": lambda: KnowledgeGraph.read(HERE.parent / "examples" / "europe.csv"),
+    "planted": lambda: KnowledgeGraph.from_triples(planted()["planted"](WORLDS[0]).facts),
     "films": lambda: KnowledgeGraph.read(HERE.parent / "examples" / "films.csv"),
     "umls": lambda: KnowledgeGraph.read("umls"),
     "codex-s": lambda: KnowledgeGraph.read(DATA / "codex-s"),
@@ -121,14 +127,32 @@ def missing(name: str) -> dict[str, Any]:
 
 def classify(name: str) -> dict[str, Any]:
     from pathe.evaluation.truth import calibration_error
+
+    kgs, start = [GRAPHS[name]()], time.perf_counter()
+    if not len(kgs[0].valid):
+        path, split = kg_path(name), (0.8, 0.1, 0.1)
+        kgs = [KnowledgeGraph.read(path, split=split, seed=seed) for seed in range(SPLITS)]
+    judged = [classify_split(name, kg) for kg in kgs]
+    chance, verdict, label = (torch.cat(column) for column in zip(*judged, strict=True))
+    return {
+        "splits": len(kgs),
+        "true": int(label.sum()),
+        "false": int((~label).sum()),
+        "negatives": "published" if (DATA / name).is_dir() else "another head or tail",
+        "accuracy": float((verdict == label).float().mean()),
+        "F1": float(2 * (verdict & label).sum() / (verdict.sum() + label.sum())),
+        "calibration error": calibration_error(chance, label),
+        "calibration error of exact probabilities": exact_error(chance),
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def classify_split(name: str, kg: KnowledgeGraph) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns probabilities, verdicts and the truth of test triples and false ones."""
     from pathe.predict.judge import negatives as make_false
 
-    kg = GRAPHS[name]()
-    if not len(kg.valid):
-        kg = KnowledgeGraph.read(kg_path(name), split=(0.8, 0.1, 0.1))
     tested, kg = kg.test, replace(kg, test=kg.test[:0])  # the predictor knows no test triples
     p = predictor(name, kg)
-    start = time.perf_counter()
     true = p._named(tested.tolist())
     if (folder := DATA / name).is_dir():
         false = read(folder / "test_negatives.txt.gz", kg)
@@ -139,19 +163,9 @@ def classify(name: str) -> dict[str, Any]:
     if OPTIONS.limit:
         true, false = sample(true), sample(false)
     judged = p.classify([*true, *false], negatives=given)
+    chance, verdict = ([getattr(c, key) for c in judged] for key in ("probability", "true"))
     label = torch.arange(len(judged)) < len(true)
-    verdict = torch.tensor([c.true for c in judged])
-    chance = torch.tensor([c.probability for c in judged])
-    return {
-        "true": len(true),
-        "false": len(false),
-        "negatives": "published" if given is not None else "another head or tail",
-        "accuracy": float((verdict == label).float().mean()),
-        "F1": float(2 * (verdict & label).sum() / (verdict.sum() + label.sum())),
-        "calibration error": calibration_error(chance, label),
-        "calibration error of exact probabilities": exact_error(chance),
-        "seconds": time.perf_counter() - start,
-    }
+    return torch.tensor(chance), torch.tensor(verdict), label
 
 
 def exact_error(chance_B: Tensor) -> float:
@@ -161,6 +175,48 @@ def exact_error(chance_B: Tensor) -> float:
     generator = torch.Generator().manual_seed(SEED)
     drawn = (torch.rand(len(chance_B), generator=generator) < chance_B for _ in range(200))
     return sum(calibration_error(chance_B, true_B) for true_B in drawn) / 200
+
+
+def planted() -> dict[str, Any]:
+    """Returns the module that makes the tests' graphs by rules."""
+    return runpy.run_path(str(HERE.parent / "tests" / "support" / "planted.py"))
+
+
+def reasons(name: str) -> dict[str, Any]:
+    start = time.perf_counter()
+    right = films_reasons() if name == "films" else planted_reasons()
+    figures = {"facts": len(right), "first": sum(right), "share": sum(right) / len(right)}
+    return figures | {"seconds": time.perf_counter() - start}
+
+
+def planted_reasons() -> list[bool]:
+    """Returns for each fact whether its rule is its first reason."""
+    script, right = planted(), list[bool]()
+    for world in map(script["planted"], WORLDS):
+        p = predictor("planted", KnowledgeGraph.from_triples(world.facts))
+        right += [_first(p, fact) == script["RULES"][fact[1]] for fact in world.held_out]
+    return right
+
+
+def films_reasons() -> list[bool]:
+    """Returns for each gap whether its rule is its first reason.
+
+    A step of it may be replaced by what implies it: capitals are seats of government.
+    """
+    script = runpy.run_path(str(HERE.parent / "examples" / "make_films.py"))
+    made, rules = script["make_films"](0), script["RULES"]
+    p, right = predictor("films", GRAPHS["films"]()), []
+    for fact in made.gaps:
+        reason = list(made.reasons[fact])
+        implied = [step for own in reason for step in rules.get(own, (own,))]
+        right.append(_first(p, fact) in (reason, implied))
+    return right
+
+
+def _first(p: pathe.Predictor, fact: tuple[str, str, str]) -> list[str]:
+    """Returns the relations of the first pattern; none if there is no path."""
+    patterns = p.explain(*fact).patterns
+    return patterns[0].relations if patterns else []
 
 
 CAPITALS = {"europe": ("capital of", "city in"), "films": ("capital_of", "located_in")}
@@ -222,8 +278,8 @@ def check(name: str) -> dict[str, Any]:
             gone.add((h, r, t))
         if len(wrong) == n:
             break
-    planted = torch.tensor(sorted((facts - gone) | wrong), dtype=torch.int32)
-    return suspicious(name, kg, planted, wrong)
+    facts_M3 = torch.tensor(sorted((facts - gone) | wrong), dtype=torch.int32)
+    return suspicious(name, kg, facts_M3, wrong)
 
 
 class Planted(NamedTuple):
@@ -243,11 +299,11 @@ def films(kg: KnowledgeGraph) -> Planted:
 
 
 def suspicious(
-    name: str, kg: KnowledgeGraph, planted: Tensor, wrong: set[tuple[int, ...]]
+    name: str, kg: KnowledgeGraph, facts_M3: Tensor, wrong: set[tuple[int, ...]]
 ) -> dict[str, Any]:
     """Checks a graph with wrong facts."""
     n = len(wrong)
-    p = predictor(name, graph_of(kg, planted))
+    p = predictor(name, graph_of(kg, facts_M3))
     start = time.perf_counter()
     found = p.check(n)
     hit = sum(
@@ -255,13 +311,14 @@ def suspicious(
         for s in found
     )
     seconds = time.perf_counter() - start
-    figures = {"facts": len(planted), "wrong": len(wrong), "listed": n}
+    figures = {"facts": len(facts_M3), "wrong": len(wrong), "listed": n}
     share = hit / len(wrong)
     return figures | {"precision": hit / n, "recall": share, "seconds": seconds}
 
 
 TASKS: dict[str, Callable[[str], dict[str, Any]]] = {
     "missing": missing, "classify": classify, "second": second, "check": check,
+    "reasons": reasons,
 }  # fmt: skip
 
 

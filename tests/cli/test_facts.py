@@ -47,6 +47,10 @@ def test_gaps_with_filters_and_files(place):
     typed = ("--type", "person", "--types", "types.csv", "-k", 3, "--no-reasons")
     assert all(row["head"].startswith("person") and not row["reason"]
                for row in rows("missing", "people.csv", *typed, cwd=place))  # fmt: skip
+    (place / "some.txt").write_text("person57\nperson58\n")
+    among = ("--among", "some.txt", "--exclude", "person58", "-k", 5, "--no-reasons")
+    named = rows("missing", "people.csv", *among, cwd=place)
+    assert {row["head"] for row in named} == {"person57"}
     sure = rows("missing", "people.csv", "--min-probability", "0.999999", cwd=place)
     assert len(sure) < 20
     shown = pathe("missing", "--data", "people.csv", "-k", 2, cwd=place).stdout
@@ -73,6 +77,7 @@ def test_claims_are_told_apart(place):
 
 def test_a_wrong_fact_is_found_with_what_it_should_be(place):
     found = rows("check", "people.csv", "-k", 1, "--relation", "nationality", cwd=place)
+    assert found[0]["instead"].startswith("born something in country0 (1 path, holds for ")
     assert (found[0]["head"], found[0]["tail"]) == ("person0", "country3")
     assert found[0]["expected"][0] == "country0"
     assert "more probable" in pathe("check", "people.csv", "-k", 1, cwd=place).stdout

@@ -54,6 +54,27 @@ def test_an_entity_has_many_spellings(kg: KnowledgeGraph) -> None:
     assert "ex:vienna" not in kg.entities  # only exact names are in a vocabulary
 
 
+def test_all_labels_are_accepted_and_the_preferred_one_is_shown(tmp_path: Path) -> None:
+    """In any language, and alternative ones; a label that is shown comes before others'."""
+    more = """ex:vienna skos:altLabel "Vindobona", "the capital"@en .
+    ex:graz skos:altLabel "the capital"@en , "Vienna"@en .
+    ex:wien-id skos:altLabel "only this"@en ."""
+    (tmp_path / "y.ttl").write_text(TURTLE + more, encoding="utf-8")
+    kg = KnowledgeGraph.read(tmp_path / "y.ttl")
+    for label in ("Vienna", "Wien", "Vienne", "Vienna City", "Vindobona"):
+        assert kg.entities.exact(label) == f"{EX}vienna", label
+    assert kg.entities.exact("Gratz") == kg.entities.exact("Graz!") == f"{EX}graz"
+    assert kg.entities.exact("Austria") == kg.entities.exact("Republic of Austria")
+    assert kg.entities.exact("only this") == f"{EX}wien-id"
+    assert kg.names.show(f"{EX}vienna") == "Vienna"
+    assert kg.names.show(f"{EX}wien-id") == "ex:wien-id"  # alternative labels are not shown
+    with pytest.raises(UnknownNameError, match=r"can mean 2 entities: .*graz>, .*vienna>"):
+        kg.entities.exact("the capital")
+    with pytest.raises(UnknownNameError, match=r"Closest: .*'Vindobona'"):
+        kg.entities.exact("Vindobonna")
+    assert kg.report.all_labels == set()
+
+
 def test_labels_are_no_triples(kg: KnowledgeGraph) -> None:
     assert len(kg.train) == 4
     assert kg.report.literals == 1
@@ -197,7 +218,7 @@ def test_new_names_are_expanded(kg: KnowledgeGraph) -> None:
     assert names[new] == f"{EX}linz"
     assert names.id("ex:linz") == names.id(f"<{EX}linz>") == names.add(f"{EX}linz") == new
     assert names.exact("ex:linz") == f"{EX}linz"
-    with pytest.raises(UnknownNameError, match="can mean 2"):
+    with pytest.raises(UnknownNameError, match=r"can mean 2"):
         names.add("twice")
     assert len(names) == kg.n_entities + 1
 

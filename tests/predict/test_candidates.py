@@ -29,6 +29,26 @@ def kg():
     return KnowledgeGraph.from_triples(FACTS)
 
 
+def test_a_scored_triple_says_that_its_queries_have_their_answers(kg):
+    p = any_graph_predictor(kg)
+    second, known, odd = p.score(
+        [
+            ("city 7", "capital_of", "land 0"),
+            ("city 0", "capital_of", "land 0"),
+            ("land 1", "born_in", "city 1"),
+        ]
+    )
+    assert second.complete
+    assert second.notes == [
+        "probably complete: nearly every tail of capital_of has one head; known: city 0"
+    ]
+    assert not known.complete  # its own answer is no other one
+    assert known.notes == []
+    assert odd.implausible
+    assert odd.notes == ["implausible: nothing like land 1 is a head of born_in"]
+    assert p.score([("city 1", "capital_of", "land 0")])[0].notes[0].endswith("known: land 1")
+
+
 @pytest.fixture
 def p(kg):
     return any_graph_predictor(kg)

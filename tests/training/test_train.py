@@ -87,7 +87,7 @@ def test_a_long_training_names_the_options_that_shorten_it(tmp_path, monkeypatch
     train(kg, config, tmp_path / "run", say=said.append, minutes=3)
     [told] = [line for line in said if line.startswith("this takes")]
     assert "training about 3 minutes" in told
-    assert told.endswith("training stops after 3 minutes")
+    assert told.endswith("training stops after 3 minutes, evaluation follows")
 
 
 def test_settings_are_fitted_into_a_time_limit():

@@ -64,9 +64,9 @@ class CandidateOptions:
         if self.type is not None:
             which["type"] = self.type
         if self.among is not None:
-            which["among"] = _entities(p, self.among, skip)
+            which["among"] = entities_in(p, self.among, skip)
         if self.exclude is not None:
-            which["exclude"] = [name for one in self.exclude for name in _excluded(p, one, skip)]
+            which["exclude"] = [name for one in self.exclude for name in excluded(p, one, skip)]
         return which
 
 
@@ -90,15 +90,15 @@ class QueryCandidateOptions(CandidateOptions):
         return which
 
 
-def _excluded(p: Predictor, name: str, skip: bool) -> Iterator[str]:
+def excluded(p: Predictor, name: str, skip: bool) -> Iterator[str]:
     """Yields an entity, or those in a file."""
     if p.entity_names.find(name) is None and Path(name).is_file():
-        yield from _entities(p, Path(name), skip)
+        yield from entities_in(p, Path(name), skip)
     else:
         yield p.entity_names.exact(name)
 
 
-def _entities(p: Predictor, path: Path, skip: bool) -> list[str]:
+def entities_in(p: Predictor, path: Path, skip: bool) -> list[str]:
     """Returns the entities in a file; unknown ones are skipped, or an error with the line."""
     from pathe.data.row_files import read_names
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pathe.cli.candidates import entities_in, excluded
 from pathe.cli.options import (
     QUERY,
     K,
@@ -53,8 +54,28 @@ class Of:
         rich_help_panel=QUERY,
     )
 
-    def choose(self, p: Predictor) -> FactsOf:
-        """Returns which facts, for `Predictor.missing` and `Predictor.check`."""
+    among: Path | None = option(
+        None,
+        "Only facts of the entities in this file: one per line, or the first column of a .tsv or "
+        ".csv.",
+        rich_help_panel=QUERY,
+    )
+    exclude: list[str] | None = option(
+        None,
+        "No facts of this entity, or of those in this file; repeatable.",
+        rich_help_panel=QUERY,
+    )
+
+    @property
+    def given(self) -> bool:
+        """Whether the facts are limited."""
+        return any(x is not None for x in (self.relation, self.entity, self.type, self.among))
+
+    def choose(self, p: Predictor, skip: bool = False) -> FactsOf:
+        """Returns which facts, for `Predictor.missing` and `Predictor.check`.
+
+        `skip` skips unknown names in files.
+        """
         if self.types is not None and self.type_relation is not None:
             raise PatheError("Give --types or --type-relation, not both.")
         if self.type_relation is not None:
@@ -63,7 +84,35 @@ class Of:
             from pathe.data.row_files import read_types
 
             p.use_types(read_types(self.types))
-        return {"relations": self.relation, "entities": self.entity, "type": self.type}
+        entities, exclude = self.entity, None
+        if self.among is not None:
+            entities = [*(self.entity or ()), *entities_in(p, self.among, skip)]
+        if self.exclude is not None:
+            exclude = [name for one in self.exclude for name in excluded(p, one, skip)]
+        return {
+            "relations": self.relation, "entities": entities, "type": self.type, "exclude": exclude,
+        }  # fmt: skip
+
+
+Reasons = Annotated[
+    bool | None,
+    typer.Option(
+        "--reasons/--no-reasons",
+        help=f"Show the main reason for each fact. Default: for at most {SHOWN_REASONS} facts.",
+        rich_help_panel=QUERY,
+    ),
+]
+
+
+def _with_reasons(given: bool | None, n: int) -> bool:
+    """Returns whether to add reasons to n facts."""
+    return n <= SHOWN_REASONS if given is None else given
+
+
+def _tell_left_out(given: bool | None, n: int) -> None:
+    """Says that reasons were left out, unless that was asked for."""
+    if given is None and n > SHOWN_REASONS:
+        tell(f"no reasons for more than {SHOWN_REASONS} facts: --reasons adds them, but is slower")
 
 
 @dataclass(frozen=True)
@@ -75,13 +124,8 @@ class MissingOptions(Of):
     )
     queries: int | None = option(
         None,
-        "How many queries to ask. Default: 10,000; 200,000 for models without bridges.",
-        rich_help_panel=QUERY,
-    )
-    reasons: bool | None = option(
-        None,
-        f"Show the main reason for each fact. Default: if -k is at most {SHOWN_REASONS}.",
-        "--reasons/--no-reasons",
+        "How many queries to ask. Default: 25 per fact, from 1,000 to 10,000; 200,000 for models "
+        "without bridges.",
         rich_help_panel=QUERY,
     )
     one_tail: list[str] | None = option(
@@ -107,7 +151,13 @@ class MissingOptions(Of):
 
 
 @grouped
-def missing(source: ModelOnData, options: MissingOptions, output: TripleOutput, k: K = 20) -> None:
+def missing(
+    source: ModelOnData,
+    options: MissingOptions,
+    output: TripleOutput,
+    k: K = 20,
+    reasons: Reasons = None,
+) -> None:
     """List the facts that the graph most probably lacks.
 
     The model is asked about entities that lack a relation which others of their kind have, and
@@ -124,20 +174,18 @@ def missing(source: ModelOnData, options: MissingOptions, output: TripleOutput, 
         raise PatheError(f"--queries must be at least 1; got {options.queries}.")
     p = source.predictor()
     options.apply(p)
-    reasons = k <= SHOWN_REASONS if options.reasons is None else options.reasons
     with progress_bar("searching") as progress:
         found = p.missing(
             k,
             min_probability=options.min_probability,
             queries=options.queries,
-            reasons=reasons,
+            reasons=_with_reasons(reasons, k),
             progress=progress,
-            **options.choose(p),
+            **options.choose(p, source.on_error == "skip"),
         )
     rows = [vars(row) for row in found]
     output.show(rows, show.missing(p.names.shown(found)), MissingTriple, names=p.names)
-    if options.reasons is None and not reasons:
-        tell(f"no reasons, as -k is above {SHOWN_REASONS}: --reasons adds them, which takes longer")
+    _tell_left_out(reasons, k)
 
 
 @grouped
@@ -158,6 +206,7 @@ def classify(
             rich_help_panel=QUERY,
         ),
     ] = None,
+    reasons: Reasons = None,
 ) -> None:
     """Tell true triples from false ones, with the probability that each is true.
 
@@ -172,10 +221,12 @@ def classify(
     facts = _facts(p, triples, source.on_error == "skip")
     false = _facts(p, negatives, source.on_error == "skip") if negatives else None
     with progress_bar("judging") as progress:
-        found = p.classify(facts, negatives=false, progress=progress)
+        with_reasons = _with_reasons(reasons, len(facts))
+        found = p.classify(facts, negatives=false, reasons=with_reasons, progress=progress)
     output.show(
         [vars(row) for row in found], show.classified(p.names.shown(found)), ClassifiedTriple
     )
+    _tell_left_out(reasons, len(facts))
 
 
 @grouped
@@ -190,11 +241,13 @@ def check(
             help="Judge only so many facts, drawn at random. Default: all.", rich_help_panel=QUERY
         ),
     ] = None,
+    reasons: Reasons = None,
 ) -> None:
     """List the facts of a graph that the rest of the graph speaks against.
 
     Each fact is judged without itself. A low probability doesn't make it wrong: it is unlike what
-    the graph would suggest. The last column shows what it would suggest.
+    the graph would suggest. The table shows which tails are more probable, the main reason for the
+    first of them, and the main reason for the fact itself.
 
     Example: [cyan]pathe check examples/films.csv --relation nationality -k 10[/]
     """
@@ -203,12 +256,15 @@ def check(
         raise PatheError(f"--sample must be at least 1; got {sample}.")
     p = source.predictor()
     n = p.prepared.graph.n_triples if sample is None else sample
-    if n > 20_000 and not of.relation and not of.entity and not of.type:
+    if n > 20_000 and not of.given:
         tell(f"judging {n:,} facts may take long; --sample 5000 judges a part of them")
     with progress_bar("judging") as progress:
-        found = p.check(k, sample=sample, progress=progress, **of.choose(p))
+        with_reasons = _with_reasons(reasons, k)
+        which = of.choose(p, source.on_error == "skip")
+        found = p.check(k, sample=sample, reasons=with_reasons, progress=progress, **which)
     rows = [vars(row) for row in found]
     output.show(rows, show.suspicious(p.names.shown(found)), SuspiciousFact, names=p.names)
+    _tell_left_out(reasons, k)
 
 
 def _facts(p: Predictor, path: Path, skip: bool) -> list[Any]:

@@ -105,6 +105,8 @@ def _names(names: Names, report: ReadReport, *known: Vocabulary) -> Names:
     report.prefixes = [*names.prefixes, *report.prefixes]
     old = zip(names.labelled.to_pylist(), names.labels.to_pylist(), strict=True)
     report.labels |= {name: (0, label) for name, label in old}
+    others = names.other_labelled.to_pylist(), names.other_labels.to_pylist()
+    report.all_labels.update(zip(*others, strict=True))
     return names_of(report, names.base, *(vocabulary.array for vocabulary in known))
 
 

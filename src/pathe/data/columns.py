@@ -80,11 +80,15 @@ class ReadReport:
     odd_first_rows: dict[Path, Fact] = field(default_factory=dict)  # they may be headers
     prefixes: list[tuple[str, str]] = field(default_factory=list)
     n_labels: int = 0
-    labels: dict[str, tuple[Any, str]] = field(default_factory=dict)  # until the graph is built
+    # both until the graph is built: the label that is shown, and all as (name, label)
+    labels: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    all_labels: set[tuple[str, str]] = field(default_factory=set)
 
-    def add_label(self, name: str, order: Any, label: str) -> None:
-        """Keeps a name's first label in the given order."""
+    def add_label(self, name: str, order: Any, label: str, *, shown: bool = True) -> None:
+        """Keeps a name's label; the first of those `shown` in the given order is shown."""
         if label:
+            self.all_labels.add((name, label))
+        if label and shown:
             self.labels[name] = min(self.labels.get(name, (order, label)), (order, label))
             self.n_labels = len(self.labels)
 

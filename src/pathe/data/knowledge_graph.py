@@ -304,7 +304,7 @@ def _build(
     report.prefixes += options.prefixes
     base, vocabularies = check_base(options.base_iri or BASE), (entities, relations)
     spellings = names_of(report, base, *(vocabulary.array for vocabulary in vocabularies))
-    report.labels = {}  # the graph keeps them in less memory
+    report.labels, report.all_labels = {}, set()  # the graph keeps them in less memory
     entities, relations = (vocabulary.with_spellings(spellings) for vocabulary in vocabularies)
     return KnowledgeGraph(name, entities, relations, train, valid, test, report)
 

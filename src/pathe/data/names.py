@@ -30,6 +30,9 @@ class Names:
     prefixes: tuple[tuple[str, str], ...] = ()  # (prefix, IRI); two files may disagree on one
     labelled: Any = field(default_factory=lambda: pa.nulls(0, pa.large_string()))  # sorted names
     labels: Any = field(default_factory=lambda: pa.nulls(0, pa.large_string()))
+    # names and their other labels, which are accepted but not shown; sorted by label
+    other_labelled: Any = field(default_factory=lambda: pa.nulls(0, pa.large_string()))
+    other_labels: Any = field(default_factory=lambda: pa.nulls(0, pa.large_string()))
     base: str = BASE
 
     def __repr__(self) -> str:
@@ -48,12 +51,15 @@ class Names:
         return found[0] if len(found) == 1 else text
 
     def with_label(self, text: str) -> list[str]:
-        """Returns the names that have this label."""
+        """Returns the names that are shown with this label."""
         order, labels = self._by_label
-        rows = range(len(labels))
-        first = bisect_left(rows, text, key=lambda i: labels[i].as_py())
-        after = bisect_right(rows, text, lo=first, key=lambda i: labels[i].as_py())
+        first, after = _equal(labels, text)
         return list(self.labelled.take(order[first:after]).to_pylist())
+
+    def with_other_label(self, text: str) -> list[str]:
+        """Returns the names that have this label, but are shown with another."""
+        first, after = _equal(self.other_labels, text)
+        return list(self.other_labelled[first:after].to_pylist())
 
     def label(self, name: str) -> str | None:
         """Returns a name's label, if it has one."""
@@ -137,11 +143,26 @@ class Names:
 def names_of(report: ReadReport, base: str, *known: Any) -> Names:
     """Returns the prefixes and labels that were read; labels only of names in `known` arrays."""
     prefixes = tuple(dict.fromkeys(report.prefixes))
-    if not report.labels:
+    shown = {(name, label) for name, (_, label) in report.labels.items()}
+    if not shown and not report.all_labels:
         return Names(prefixes, base=base)
-    names = text_array(list(report.labels))
-    labels = text_array([label for _, label in report.labels.values()])
-    kept = pc.is_in(names, value_set=pa.chunked_array(known).combine_chunks())
+    names = pa.chunked_array(known).combine_chunks()
+    labelled, labels = _known(shown, names, by_label=False)
+    others = _known(report.all_labels - shown, names, by_label=True)
+    return Names(prefixes, labelled, labels, *others, base)
+
+
+def _known(pairs: set[tuple[str, str]], known: Any, *, by_label: bool) -> tuple[Any, Any]:
+    """Returns the names and labels of pairs whose name is known, sorted by one of the two."""
+    names, labels = (text_array([pair[i] for pair in sorted(pairs)]) for i in (0, 1))
+    kept = pc.is_in(names, value_set=known)
     names, labels = names.filter(kept), labels.filter(kept)
-    order = pc.sort_indices(names)
-    return Names(prefixes, names.take(order), labels.take(order), base)
+    order = pc.sort_indices(labels if by_label else names)
+    return names.take(order), labels.take(order)
+
+
+def _equal(texts: Any, text: str) -> tuple[int, int]:
+    """Returns where a text starts and ends in a sorted array."""
+    rows = range(len(texts))
+    first = bisect_left(rows, text, key=lambda i: texts[i].as_py())
+    return first, bisect_right(rows, text, lo=first, key=lambda i: texts[i].as_py())

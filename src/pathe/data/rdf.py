@@ -27,7 +27,9 @@ _BY_LINE = (".nt", ".nq")  # one statement per line, so a bad line can be skippe
 _LABELS = {
     "http://www.w3.org/2004/02/skos/core#prefLabel": 0,
     "http://www.w3.org/2000/01/rdf-schema#label": 1,
-}  # relations to labels, the preferred one first
+    "http://www.w3.org/2004/02/skos/core#altLabel": 2,
+}  # relations to labels, the preferred one first;
+_ALTERNATIVE = 2  # labels from here on are accepted in queries, but not shown
 Order = Callable[[str | None], int]
 
 
@@ -87,7 +89,7 @@ def named_rows(
             yield [name(head), name(relation), name(tail)]
         elif relation.value in _LABELS and isinstance(tail, ox.Literal):
             rank = order(tail.language), _LABELS[relation.value]
-            report.add_label(name(head), rank, tail.value)
+            report.add_label(name(head), rank, tail.value, shown=rank[1] < _ALTERNATIVE)
         else:
             report.literals += 1
 

@@ -110,7 +110,8 @@ class Vocabulary:
         i, found = self._find(name)
         if found:
             return i
-        for others in (self.spellings.expand(name), self.spellings.with_label(name)):
+        spell = self.spellings
+        for others in (spell.expand(name), spell.with_label(name), spell.with_other_label(name)):
             known = [place for place, found in map(self._find, others) if found]
             if len(known) > 1:
                 raise UnknownNameError(self._ambiguous(name, known))
@@ -172,6 +173,7 @@ class Vocabulary:
         full = next(iter(self.spellings.expand(name)), name)
         close = [short(other) for other in closest(full, _similar(self.array, full))]
         labels = _similar(self.spellings.sorted_labels, name)
+        labels += _similar(self.spellings.other_labels, name)
         known = [label for label in labels if self._has_label(label)]
         close = list(dict.fromkeys([*close, *closest(name, known)]))
         words = f" Closest: {', '.join(map(repr, close[:3]))}." if close else ""
@@ -179,7 +181,9 @@ class Vocabulary:
 
     def _has_label(self, label: str) -> bool:
         """Whether one of these names has the label."""
-        return any(self._find(name)[1] for name in self.spellings.with_label(label))
+        spell = self.spellings
+        names = (*spell.with_label(label), *spell.with_other_label(label))
+        return any(self._find(name)[1] for name in names)
 
     def _ambiguous(self, name: str, ids: list[int]) -> str:
         """Says which names a label or a prefix can mean."""

@@ -10,6 +10,7 @@ relation. It is fitted on triples that are known to be true or false.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -57,6 +58,9 @@ def background(graph: Graph, overrides: Overrides | None = None) -> Background:
     return Background(graph.n_relations, sizes_R, functional, expectations(graph))
 
 
+Scores = Callable[[Tensor, Side], Tensor]  # of all candidates for one part of triples
+
+
 class SideRanks(NamedTuple):
     """One part of each triple among all candidates that aren't known; others don't compete."""
 
@@ -75,36 +79,45 @@ def side_ranks(
     side: Side,
     temperature: float,
     progress: Progress | None = None,
+    scores: Scores | None = None,
 ) -> SideRanks:
-    """Ranks one side of triples, whether known or not."""
-    column, n = PARTS.index(side), scorer.prepared.n_entities
+    """Ranks one side of triples, whether known or not.
+
+    `scores` gives the scores of queries if they aren't simply the scorer's: minus infinity for
+    candidates that don't compete, but never for the triple's own.
+    """
+    column, n, scores = PARTS.index(side), scorer.prepared.n_entities, scores or scorer.scores
     order_M = torch.argsort(triples_M3[:, 1] * n + triples_M3[:, 2 - column], stable=True)
     found, done = [], 0
     for ids_B3 in triples_M3[order_M].split(scorer.rows_at_once()):
-        scores_BE = scorer.scores(ids_B3, side)
-        own_B1 = ids_B3[:, column, None]
-        score_B1, (rows_N, answers_N) = scores_BE.gather(1, own_B1), known.find(ids_B3, side)
-        scores_BE[rows_N, answers_N] = float("-inf")
-        scores_BE.scatter_(1, own_B1, score_B1)
-        total_B = (scores_BE / temperature).logsumexp(1)
-        scores_BE.scatter_(1, own_B1, float("-inf"))
-        higher_B, equal_B = (scores_BE > score_B1).sum(1), (scores_BE == score_B1).sum(1)
-        others_N = rows_N[answers_N != ids_B3[rows_N, column]]
-        score_B = score_B1[:, 0]
-        found.append(
-            SideRanks(
-                score_B,
-                score_B / temperature - total_B,
-                1 + higher_B + equal_B / 2,
-                score_B - scores_BE.max(1).values,
-                torch.bincount(others_N, minlength=len(ids_B3)),
-            )
-        )
+        found.append(_ranked(scores(ids_B3, side), known, ids_B3, side, temperature))
         done += len(ids_B3)
         if progress:
             progress(done, len(triples_M3))
     back_M = order_M.argsort()
     return SideRanks(*(torch.cat(parts)[back_M] for parts in zip(*found, strict=True)))
+
+
+def _ranked(
+    scores_BE: Tensor, known: KnownTriples, ids_B3: Tensor, side: Side, temperature: float
+) -> SideRanks:
+    """Ranks one side of triples by the scores of all candidates, which are changed."""
+    own_B1 = ids_B3[:, PARTS.index(side), None]
+    score_B1, (rows_N, answers_N) = scores_BE.gather(1, own_B1), known.find(ids_B3, side)
+    scores_BE[rows_N, answers_N] = float("-inf")
+    scores_BE.scatter_(1, own_B1, score_B1)
+    total_B = (scores_BE / temperature).logsumexp(1)
+    scores_BE.scatter_(1, own_B1, float("-inf"))
+    higher_B, equal_B = (scores_BE > score_B1).sum(1), (scores_BE == score_B1).sum(1)
+    others_N = rows_N[answers_N != own_B1[rows_N, 0]]
+    score_B = score_B1[:, 0]
+    return SideRanks(
+        score_B,
+        score_B / temperature - total_B,
+        1 + higher_B + equal_B / 2,
+        score_B - scores_BE.max(1).values,
+        torch.bincount(others_N, minlength=len(ids_B3)),
+    )
 
 
 def side_features(
@@ -190,8 +203,13 @@ class Truth:
     @torch.no_grad()
     def __call__(self, features_BF: Tensor, relations_B: Tensor) -> Tensor:
         """Returns the probability of each triple."""
-        logits_B = self.members(self._scaled(features_BF), relations_B).mean(1)
-        return ((self.scale * logits_B).sigmoid() / self.labelled).clamp(max=1)
+        chances_B = self.logits(features_BF, relations_B).sigmoid()
+        return (chances_B / self.labelled).clamp(max=1)
+
+    @torch.no_grad()
+    def logits(self, features_BF: Tensor, relations_B: Tensor) -> Tensor:
+        """Returns numbers in the order of the probabilities; they differ where these are all 1."""
+        return self.scale * self.members(self._scaled(features_BF), relations_B).mean(1)
 
     def _scaled(self, features_BF: Tensor) -> Tensor:
         return (features_BF - self.mean_F) / self.scale_F

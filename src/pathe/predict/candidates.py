@@ -45,6 +45,7 @@ class FactsOf(TypedDict, total=False):
     relations: str | Iterable[str] | None  # only of these
     entities: str | Iterable[str] | None  # only those that one of these takes part in
     type: str | None  # only those that an entity of this type takes part in
+    exclude: str | Iterable[str] | None  # none that one of these takes part in
 
 
 @dataclass(frozen=True)
@@ -117,15 +118,30 @@ class Choices:
             answers.query = query
         if part == "relation":
             return
-        own: Side = "head" if part == "tail" else "tail"
+        about = self.about(ids_B3, part)
+        for answers, (complete, implausible) in zip(found, about, strict=True):
+            answers.complete, answers.implausible = complete, implausible
+
+    def about(self, ids_B3: Tensor, side: Side) -> list[tuple[list[str], bool]]:
+        """Returns what the graph says about queries for a side of triples.
+
+        These are the known answers other than the triple's own, if there should be no others, and
+        whether nothing like the query's entity has the relation.
+        """
+        own: Side = "head" if side == "tail" else "tail"
         entities_B = ids_B3[:, PARTS.index(own)].tolist()
-        for answers, entity, relation in zip(found, entities_B, ids_B3[:, 1].tolist(), strict=True):
-            answers.implausible = not bool(self.kinds.plausible(relation, own)[entity])
-        rows_N, known_N = self.prepared.known().find(ids_B3, part)
-        single_N = self.prepared.functionality[part].functional_R[ids_B3[rows_N, 1]]
+        relations_B, complete = ids_B3[:, 1].tolist(), [list[str]() for _ in entities_B]
+        rows_N, known_N = self.prepared.known().find(ids_B3, side)
+        single_N = self.prepared.functionality[side].functional_R[ids_B3[rows_N, 1]]
+        single_N &= known_N != ids_B3[rows_N, PARTS.index(side)]
         names = self.entity_names.names(known_N[single_N].cpu())
         for row, name in zip(rows_N[single_N].tolist(), names, strict=True):
-            found[row].complete.append(name)
+            complete[row].append(name)
+        plausible = (
+            bool(self.kinds.plausible(relation, own)[entity])
+            for entity, relation in zip(entities_B, relations_B, strict=True)
+        )
+        return [(names, not fits) for names, fits in zip(complete, plausible, strict=True)]
 
     @cached_property
     def kinds(self) -> Kinds:
@@ -160,6 +176,23 @@ class Choices:
         names = sorted({type for _, type in pairs})
         number = {name: i for i, name in enumerate(names)}
         return names, torch.tensor([(entity, number[type]) for entity, type in pairs])
+
+    def shared_type(self, entities: Iterable[str]) -> str:
+        """Returns the rarest type that all of these entities have, or nothing."""
+        if self._source is None:
+            return ""
+        own = [self._types_of.get(self.entity_names.id(name), set()) for name in entities]
+        sizes = torch.bincount(self.types[1][:, 1]).tolist()
+        shared = sorted(set.intersection(*own), key=lambda type: (sizes[type], type))
+        return self.types[0][shared[0]] if shared else ""
+
+    @cached_property
+    def _types_of(self) -> dict[int, set[int]]:
+        """The types by entity, in ids."""
+        found: dict[int, set[int]] = {}
+        for entity, type in self.types[1].tolist():
+            found.setdefault(entity, set()).add(type)
+        return found
 
     @cached_property
     def _source(self) -> str | TypesOf | None:

@@ -7,13 +7,11 @@ from collections.abc import Callable, Iterable
 from pathe.core.types import Fact
 from pathe.data.vocabulary import Vocabulary
 from pathe.model.left_out import BridgeScore, Ids, TripleScore
-from pathe.predict.connections import connections, contributions
+from pathe.predict.connections import Connection, connections, contributions
 from pathe.predict.patterns import MOST, Pattern, find_patterns, from_head
 from pathe.predict.results import BridgeEvidence, PathEvidence, PatternEvidence
 
 SHOWN = 10  # paths between head and tail,
-INSTANCES = 5  # and of so many patterns one more path each
-NEAR = 0.02  # effects that differ by less, relative to the whole, are about equal
 CLEAR = 0.05  # a negative effect of this size, relative to the whole, counts as evidence against
 Named = Callable[[Iterable[Ids]], list[Fact]]
 
@@ -33,8 +31,8 @@ def bridge_evidence(
 ) -> tuple[list[PatternEvidence], list[BridgeEvidence]]:
     """Returns the patterns of paths between head and tail, and the main paths.
 
-    Patterns come in the order of `find_patterns`, and those that speak against the triple last.
-    Paths come by the size of their effect, and the shortest first where these are about equal.
+    Patterns come in the order of `find_patterns`, and those that may speak against the triple last.
+    Paths come in the order of `_diverse`: those of the patterns, then the strongest of others.
     """
     if (bridge := score.bridge) is None:
         return [], []
@@ -42,22 +40,30 @@ def bridge_evidence(
     strongest = connections(bridge, SHOWN, hops)
     patterns = find_patterns(bridge, relation, hops, [path.kinds for path in strongest])
     found = _patterns(bridge, patterns, named, relations)
-    paths = {path.triples: path for path in strongest}
-    for pattern in patterns[:INSTANCES]:
-        paths.setdefault(pattern.instances[0].triples, pattern.instances[0])
-    whole, near = bridge.without(), NEAR * abs(bridge.without()) or 1.0
-    between = [
-        BridgeEvidence(named(path.steps), whole - bridge.without(path.triples))
-        for path in paths.values()
+    instances = [path for pattern in patterns[:MOST] for path in pattern.instances]
+    whole, paths = bridge.without(), _diverse([*instances, *strongest])[:SHOWN]
+    return found, [
+        BridgeEvidence(named(path.steps), whole - bridge.without(path.triples)) for path in paths
     ]
-    between.sort(key=lambda path: (-round(abs(path.effect) / near), len(path.steps)))
-    return found, between
+
+
+def _diverse(paths: list[Connection]) -> list[Connection]:
+    """Returns paths such that those with other edges than the ones before them come early.
+
+    Of those that share as much with the ones before, the order stays.
+    """
+    left, found, used = {path.triples: path for path in paths}, list[Connection](), set[int]()
+    while left:
+        triples = min(left, key=lambda own: len(used.intersection(own)) / len(own))
+        found.append(left.pop(triples))
+        used.update(triples)
+    return found
 
 
 def _patterns(
     bridge: BridgeScore, patterns: list[Pattern], named: Named, relations: Vocabulary
 ) -> list[PatternEvidence]:
-    """Returns patterns with their effects; those that clearly speak against come last."""
+    """Returns patterns with their effects; those without which the score is higher come last."""
     whole = bridge.without()
     effects = {pattern.kinds: whole - bridge.without(pattern.triples) for pattern in patterns}
     limit = -CLEAR * abs(whole)
@@ -79,7 +85,7 @@ def _patterns(
                 after - before,
                 pattern.support,
                 pattern.connected,
-                against=effect < limit,
+                against=after - before < limit,
             )
         )
         before = after

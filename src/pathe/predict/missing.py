@@ -15,7 +15,7 @@ graph that is too small for this, the probability is the geometric mean of those
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -44,11 +44,13 @@ from pathe.predict.judge import Judge, hidden
 EXPECTED = 0.05  # prediction from which on an entity may lack a relation
 ANSWERS = 10  # candidates per query
 ENOUGH, ROUNDS = 300, 5  # hidden facts to learn from; in small graphs, several rounds of hiding
-QUERIES = {True: 10_000, False: 200_000}  # asked by default: with bridges, without
-FIT_QUERIES = 1500  # asked to learn from, in all rounds
+QUERIES = {True: 10_000, False: 200_000}  # asked by default, at most: with bridges, without
+PER_FACT, FEWEST_QUERIES = 25, 1000  # asked by default per fact that is wanted, and at least
+FIT_QUERIES = 1500  # asked to learn from, in all rounds, and as many from the other side
 EXAMPLES = 4000  # queries that are learned from, with a hidden answer and without each
 FEWEST_HIDDEN = 3  # with fewer, nothing is learned
 FEWEST = 1000  # candidates of a side that are ranked from the other, too, or one per query
+KEPT = 1 << 28  # bytes of scores that are kept: queries come up again from the other side
 NONE = float("-inf")
 
 
@@ -82,10 +84,14 @@ class Learned(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to look for: relations, and entities of which a fact must have one; None is any."""
+    """What to look for: relations, and entities of which a fact must have one; None is any.
+
+    A fact has none of the entities `not_of`.
+    """
 
     relations: list[int]
     entities: Tensor | None = None  # ids
+    not_of: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -105,16 +111,53 @@ class View:
     prepared: PreparedGraph
     about: Background
     temperature: float
+    kept: dict[int, Tensor] = field(default_factory=dict)  # scores by query
 
     @property
     def known(self) -> KnownTriples:
         return self.prepared.known()
 
-    def impossible(self, relations_B: Tensor, side: Side) -> Tensor:
-        """Returns (B, E): which entities are unlike all answers of a relation."""
-        kinds = self.prepared.kinds
-        rows = [kinds.plausible(relation, side) for relation in relations_B.tolist()]
-        return ~torch.stack(rows)
+    def scores(self, ids_B3: Tensor, side: Side) -> Tensor:
+        """Returns (B, E) scores; minus infinity for entities that can't be answers.
+
+        These are unlike all answers of the relation, or the query's own entity.
+        """
+        return self._masked(self._scores(ids_B3, side), ids_B3, side)
+
+    def scores_of_triples(self, ids_B3: Tensor, side: Side) -> Tensor:
+        """Returns `scores`, but the answer of a triple always has its score."""
+        scores_BE, own_B1 = self._scores(ids_B3, side), ids_B3[:, PARTS.index(side), None]
+        own = scores_BE.gather(1, own_B1)
+        return self._masked(scores_BE, ids_B3, side).scatter_(1, own_B1, own)
+
+    def _masked(self, scores_BE: Tensor, ids_B3: Tensor, side: Side) -> Tensor:
+        """Sets the scores of entities that can't be answers to minus infinity."""
+        if not len(ids_B3):
+            return scores_BE
+        relations_B, kinds = ids_B3[:, 1], self.prepared.kinds
+        plausible = [kinds.plausible(relation, side) for relation in relations_B.tolist()]
+        scores_BE.masked_fill_(~torch.stack(plausible), NONE)
+        alone_B = (~self.loops_R[relations_B]).nonzero().squeeze(1)
+        scores_BE[alone_B, ids_B3[alone_B, 2 - PARTS.index(side)]] = NONE
+        return scores_BE
+
+    def _scores(self, ids_B3: Tensor, side: Side) -> Tensor:
+        """Returns (B, E) scores of all entities; with bridges, those of a query are kept."""
+        if not self.scorer.bridged or not len(ids_B3):
+            return self.scorer.scores(ids_B3, side)
+        n, asked_B = self.prepared.n_entities, ids_B3[:, 2 - PARTS.index(side)]
+        codes = (self.about.kinds(ids_B3[:, 1], side) * n + asked_B).tolist()
+        new = [row for row, code in enumerate(codes) if code not in self.kept]
+        if new:
+            found_NE = self.scorer.scores(ids_B3[new], side)
+            if len(self.kept) + len(new) <= KEPT // (4 * n):
+                self.kept.update(zip((codes[row] for row in new), found_NE, strict=True))
+            if len(new) == len(codes):
+                return found_NE.clone()
+        fresh = dict(zip(new, found_NE, strict=True)) if new else {}
+        return torch.stack(
+            [fresh[i] if i in fresh else self.kept[code] for i, code in enumerate(codes)]
+        )
 
     @cached_property
     def loops_R(self) -> Tensor:
@@ -125,35 +168,36 @@ class View:
 
 
 def find_missing(
-    judge: Judge,
-    wanted: Wanted,
-    *,
-    n_queries: int | None = None,
-    progress: Progress | None = None,
+    judge: Judge, wanted: Wanted, learned: Learned | None, n_queries: int, work: Work
 ) -> Found:
     """Returns the missing triples of the most promising queries, the most probable first."""
-    n_queries = n_queries or QUERIES[judge.scorer.bridged]
     view = View(judge.scorer, judge.prepared, judge.about, judge.temperature)
     queries = open_queries(view.about, wanted)
-    if not len(queries.kinds_N):
-        nothing = _none_of(queries)
-        return Found(nothing.triples_C3, nothing.scores_C, nothing.scores_C)
-    fit_size = min(FIT_QUERIES, n_queries)
-    work = _Work(progress, 2 * (fit_size + min(n_queries, len(queries.kinds_N))))
-    learned = _learn(judge, queries, n_queries, fit_size, work)
     gain_N = (queries.known_N > 0) + queries.expected_N.clamp(0, 1)
-    if learned is not None:
+    if learned is not None and len(gain_N):
         gain_N = learned.promise(_query_features(view.about, queries), queries.kinds_N)
     rows_N = gain_N.argsort(descending=True, stable=True)[:n_queries]
+    work.grow(2 * len(rows_N))
     found = _candidates(view, queries.at(rows_N), gain_N[rows_N], work)
     triples_C3, scores_C, features_CF = found
     if learned is None:  # the geometric mean of both sides' probabilities
         chances_C = features_CF[:, [0, SIDE_FEATURES]].mean(1).exp()
+        order_C = chances_C.argsort(descending=True, stable=True)
     else:
         chances_C = learned.truth(features_CF, triples_C3[:, 1])
-    order_C = chances_C.argsort(descending=True, stable=True)
+        logits_C = learned.truth.logits(features_CF, triples_C3[:, 1])
+        order_C = logits_C.argsort(descending=True, stable=True)
+    if wanted.not_of is not None:
+        out_C = torch.isin(triples_C3[:, [0, 2]], wanted.not_of).any(1)
+        order_C = order_C[~out_C[order_C]]
     order_C = order_C[_one_per_functional(view.about, triples_C3[order_C])]
     return Found(triples_C3[order_C], scores_C[order_C], chances_C[order_C])
+
+
+def queries_for(k: int, bridged: bool) -> int:
+    """Returns how many queries to ask by default for k facts; without bridges they are cheap."""
+    wanted = max(PER_FACT * k, FEWEST_QUERIES)
+    return min(wanted, QUERIES[bridged]) if bridged else QUERIES[bridged]
 
 
 # queries
@@ -174,6 +218,8 @@ def open_queries(about: Background, wanted: Wanted) -> Queries:
                 open_E &= known_E == 0
             if wanted.entities is not None:
                 open_E &= torch.isin(entities_E, wanted.entities)
+            if wanted.not_of is not None:
+                open_E &= ~torch.isin(entities_E, wanted.not_of)
             rows = open_E.nonzero().squeeze(1)
             columns = entities_E[rows], kinds_E[rows], predicted_E[rows], known_E[rows]
             found.append(Queries(*columns))
@@ -218,19 +264,19 @@ def _asked(triples_M3: Tensor, n_relations: int, n_entities: int) -> Tensor:
 # learning from hidden facts
 
 
-def _learn(
-    judge: Judge, queries: Queries, n_queries: int, fit_size: int, work: _Work
-) -> Learned | None:
+def learn(judge: Judge, work: Work) -> Learned | None:
     """Fits how promising queries are, and how probable candidates, on hidden facts.
 
-    Returns None if there are too few: a relation needs at least ten facts.
+    This depends on the graph alone, so that a fact has the same probability whatever is asked for.
+    Returns None if there are too few facts: a relation needs at least ten.
     """
     prepared, seed = judge.prepared, judge.scorer.seed
     hidden_N = hidden(prepared.train_M3, seed)
     if len(hidden_N) < FEWEST_HIDDEN:
         return None
     n_rounds = min(ROUNDS, -(-ENOUGH // len(hidden_N)))
-    every = Wanted(sorted(set((queries.kinds_N % prepared.n_relations).tolist())))
+    work.grow(2 * FIT_QUERIES)
+    every = Wanted(list(range(prepared.n_relations)))
     rounds = []
     for number in range(n_rounds):
         hidden_N3 = prepared.train_M3[hidden(prepared.train_M3, seed + number)]
@@ -244,9 +290,9 @@ def _learn(
     examples = []
     for view, hidden_N3, asked in rounds:
         gain_N = promise(_query_features(view.about, asked), asked.kinds_N)
-        best_N = gain_N.argsort(descending=True, stable=True)[:n_queries]
-        rows = best_N[keyed(seed, best_N).argsort()[: max(fit_size // n_rounds, 1)]]
-        found = _candidates(view, asked.at(rows), gain_N[rows], work)
+        best_N = gain_N.argsort(descending=True, stable=True)[: QUERIES[judge.scorer.bridged]]
+        rows = best_N[keyed(seed, best_N).argsort()[: max(FIT_QUERIES // n_rounds, 1)]]
+        found = _candidates(view, asked.at(rows), gain_N[rows], work, sampled=True)
         true_C = KnownTriples(hidden_N3).contains(found.triples_C3)
         examples.append(Examples(found.features_CF, found.triples_C3[:, 1], true_C))
     joined = _joined(examples)
@@ -276,13 +322,18 @@ def _joined(parts: list[Examples]) -> Examples:
 # candidates
 
 
-def _candidates(view: View, queries: Queries, gain_N: Tensor, work: _Work) -> Candidates:
-    """Returns the best answers to queries, ranked from both sides; each triple once."""
+def _candidates(
+    view: View, queries: Queries, gain_N: Tensor, work: Work, sampled: bool = False
+) -> Candidates:
+    """Returns the best answers to queries, ranked from both sides; each triple once.
+
+    With `sampled`, a sample of them: as many queries from the other side as there are queries.
+    """
     found = [_none_of(queries)]
     for side in SIDES:
         own = ((queries.kinds_N < view.about.n_relations) == (side == "tail")).nonzero().squeeze(1)
         if len(own):
-            found.append(_of_side(view, queries.at(own), gain_N[own], side, work))
+            found.append(_of_side(view, queries.at(own), gain_N[own], side, work, sampled))
     n, r = view.scorer.prepared.n_entities, view.about.n_relations
     heads_C, relations_C, tails_C = torch.cat([part.triples_C3 for part in found]).unbind(1)
     kept_C = _first_of_each((heads_C * r + relations_C) * n + tails_C)
@@ -297,19 +348,23 @@ def _none_of(queries: Queries) -> Candidates:
     )
 
 
-def _of_side(view: View, queries: Queries, gain_N: Tensor, side: Side, work: _Work) -> Candidates:
+def _of_side(
+    view: View, queries: Queries, gain_N: Tensor, side: Side, work: Work, sampled: bool
+) -> Candidates:
     """Returns the best answers to queries of one side, as many as there are queries."""
     parts = list(_answers(view, queries, gain_N, side, work))
     promise_C = torch.cat([promise for promise, _, _ in parts])
     triples_C3 = torch.cat([triples for _, triples, _ in parts])
     best_C = promise_C.argsort(descending=True, stable=True)[: max(len(gain_N), FEWEST)]
+    if sampled:
+        best_C = best_C[_sample(view, triples_C3[best_C], side, len(gain_N))]
     triples_C3 = triples_C3[best_C]
     ranks = {
         side: SideRanks(*(torch.cat(c)[best_C] for c in zip(*(p[2] for p in parts), strict=True)))
     }
     other: Side = "head" if side == "tail" else "tail"
     given = view.scorer, view.known, triples_C3, other, view.temperature
-    ranks[other] = side_ranks(*given, work.part(len(gain_N)))
+    ranks[other] = side_ranks(*given, work.part(len(gain_N)), view.scores_of_triples)
     done_C = torch.zeros_like(best_C, dtype=torch.bool)
     for one in SIDES:  # a functional query that has its answer lacks none
         functional_C = view.about.functional[one].functional_R[triples_C3[:, 1]]
@@ -320,9 +375,18 @@ def _of_side(view: View, queries: Queries, gain_N: Tensor, side: Side, work: _Wo
     return Candidates(triples_C3[~done_C], scores_C[~done_C], features_CF[~done_C])
 
 
+def _sample(view: View, triples_C3: Tensor, side: Side, n: int) -> Tensor:
+    """Returns the rows of triples with some n of the queries from their other side."""
+    answers_C, n_entities = triples_C3[:, PARTS.index(side)], view.prepared.n_entities
+    codes_U, place_C = (triples_C3[:, 1] * n_entities + answers_C).unique(return_inverse=True)
+    chosen_U = torch.zeros_like(codes_U, dtype=torch.bool)
+    chosen_U[keyed(view.scorer.seed, codes_U).argsort()[:n]] = True
+    return chosen_U[place_C].nonzero().squeeze(1)
+
+
 @torch.no_grad()
 def _answers(
-    view: View, queries: Queries, gain_N: Tensor, side: Side, work: _Work
+    view: View, queries: Queries, gain_N: Tensor, side: Side, work: Work
 ) -> Iterator[tuple[Tensor, Tensor, SideRanks]]:
     """Yields the promise, triples and ranks of the best answers to queries, in chunks."""
     column, relations_N = PARTS.index(side), queries.kinds_N % view.about.n_relations
@@ -330,12 +394,9 @@ def _answers(
     for rows_B in queries.kinds_N.argsort(stable=True).split(view.scorer.rows_at_once()):
         entities_B = queries.entities_N[rows_B]
         ids_B3 = torch.stack([entities_B, relations_N[rows_B], entities_B], 1)
-        scores_BE = view.scorer.scores(ids_B3, side)
+        scores_BE = view.scores(ids_B3, side)
         known = view.known.find(ids_B3, side)
-        scores_BE.masked_fill_(view.impossible(ids_B3[:, 1], side), NONE)
         scores_BE[known] = NONE
-        alone_B = (~view.loops_R[ids_B3[:, 1]]).nonzero().squeeze(1)
-        scores_BE[alone_B, ids_B3[alone_B, 0]] = NONE
         total_B = (scores_BE / view.temperature).logsumexp(1)
         best = scores_BE.topk(min(ANSWERS, scores_BE.shape[1]), 1)
         log_BK = best.values / view.temperature - total_B[:, None]
@@ -343,12 +404,12 @@ def _answers(
         second_B1 = best.values[:, 1:2] if best.values.shape[1] > 1 else first_B1
         margin_BK = best.values - first_B1
         margin_BK[:, :1] = first_B1 - second_B1
-        place_BK = torch.arange(1, log_BK.shape[1] + 1, device=log_BK.device).expand_as(log_BK)
+        place_BK = _places(scores_BE, best.values)
         known_B = torch.bincount(known[0], minlength=len(ids_B3))
         ranks = (
             best.values,
             log_BK,
-            place_BK.float(),
+            place_BK,
             margin_BK,
             known_B[:, None].expand_as(log_BK),
         )
@@ -358,6 +419,14 @@ def _answers(
         open_BK = ~best.values.isneginf()
         yield promise_BK[open_BK], triples_BK3[open_BK], SideRanks(*(x[open_BK] for x in ranks))
         tell(len(rows_B), 0)
+
+
+def _places(scores_BE: Tensor, best_BK: Tensor) -> Tensor:
+    """Returns the ranks of the best scores; ties have their mean rank, as in `SideRanks`."""
+    columns = [scores_BE == best_B1 for best_B1 in best_BK.split(1, 1)]
+    equal_BK = torch.stack([column_BE.sum(1) for column_BE in columns], 1) - 1
+    higher_BK = (best_BK[:, :, None] < best_BK[:, None, :]).sum(2)
+    return 1 + higher_BK + equal_BK / 2
 
 
 def _one_per_functional(about: Background, triples_C3: Tensor) -> Tensor:
@@ -381,11 +450,15 @@ def _first_of_each(codes_N: Tensor) -> Tensor:
     return order_N[starts_N].sort().values
 
 
-class _Work:
-    """Adds up the progress of several parts of known size."""
+class Work:
+    """Adds up the progress of several parts, whose sizes become known one after the other."""
 
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self.progress, self.total, self.done = progress, max(total, 1), 0
+    def __init__(self, progress: Progress | None = None) -> None:
+        self.progress, self.total, self.done = progress, 0, 0
+
+    def grow(self, size: int) -> None:
+        """Adds to the total."""
+        self.total += size
 
     def part(self, size: int) -> Progress:
         """Returns a progress function for a part; its total is scaled to its size."""
@@ -395,7 +468,7 @@ class _Work:
         def tell(done: int, of: int) -> None:
             nonlocal seen
             seen = done * size // of if of else seen + done
-            if self.progress:
+            if self.progress and self.total:
                 self.progress(min(start + seen, self.total), self.total)
 
         return tell

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from pathe.core.hardware import as_device
 from pathe.core.randomness import keyed, name_keys
 from pathe.core.types import (
     PARTS,
+    SIDES,
     Fact,
     Part,
     Progress,
@@ -55,7 +57,7 @@ from pathe.predict.candidates import (
 )
 from pathe.predict.evidence import bridge_evidence, path_evidence
 from pathe.predict.judge import Judge, expected_tails, without_own
-from pathe.predict.missing import Wanted, find_missing
+from pathe.predict.missing import Learned, Wanted, Work, find_missing, learn, queries_for
 from pathe.predict.patterns import from_head, pattern_triples
 from pathe.predict.results import (
     Answer,
@@ -71,6 +73,8 @@ from pathe.predict.results import (
     Rule,
     ScoredTriple,
     SuspiciousFact,
+    notes_on,
+    walked,
 )
 from pathe.predict.rules import learned_rules
 
@@ -127,6 +131,7 @@ class Predictor:
         self._chosen: Choices | None = None
         self._functional: dict[tuple[int, Side], bool] = {}
         self._judged: Judge | None = None
+        self._learned: tuple[Learned | None] | None = None  # from hidden facts, for `missing`
         self._contexts_ED: Tensor | None = None  # vectors for models that have none, once needed
 
     def __repr__(self) -> str:
@@ -156,7 +161,7 @@ class Predictor:
             self.artifact.model, self.artifact.config, self.prepared,
             n_paths=scorer.n_paths, seed=scorer.seed, frontier=self._frontier,
         )  # fmt: skip
-        other._chosen = other._judged = None
+        other._chosen = other._judged = other._learned = None
         return other
 
     # answers
@@ -262,8 +267,9 @@ class Predictor:
             for scorer, rows_G in without_own(self.scorer, self.artifact.config, ids_M3, own_M):
                 figures = self._scored(scorer, ids_M3[rows_G], part)
                 found |= dict(zip(rows_G.tolist(), figures, strict=True))
-            rows += [found[row] for row in range(len(chunk))]
-            named += self._named(ids_M3.tolist())
+            named += (own := self._named(ids_M3.tolist()))
+            about = self._about(ids_M3, own)
+            rows += [(*found[row], *notes) for row, notes in enumerate(about)]
         return Records(ScoredTriple(*fact, *rest) for fact, rest in zip(named, rows, strict=True))
 
     def _scored(
@@ -278,6 +284,19 @@ class Predictor:
             chance_B = self._log_probabilities(scores_BC, part, own_B1)[:, 0].exp()
             columns = (own_B1[:, 0], chance_B, rank_B, known_BC.gather(1, true_B1)[:, 0])
             yield from zip(*(column.tolist() for column in columns), strict=True)
+
+    def _about(self, ids_B3: Tensor, named: list[Fact]) -> Iterator[tuple[bool, bool, list[str]]]:
+        """Yields whether a query of each triple is complete or implausible, and this in words."""
+        sides = (self._choices().about(ids_B3, side) for side in SIDES)
+        for fact, *about in zip(named, *sides, strict=True):
+            head, relation, tail = self.names.shown(fact)
+            queries: list[Query] = [(head, relation, None), (None, relation, tail)]
+            notes = [
+                note
+                for query, (known, odd) in zip(queries, about, strict=True)
+                for note in notes_on(query, self.names.shown(known), odd)
+            ]
+            yield any(known for known, _ in about), any(odd for _, odd in about), notes
 
     def use_types(self, types: str | TypesOf) -> None:
         """Sets the types that `type` chooses by: the name of a relation, or types by entity.
@@ -339,16 +358,23 @@ class Predictor:
     ) -> Records[MissingTriple]:
         """Returns the k most probable triples that the graph lacks.
 
-        The most promising `queries` are asked (default: 10,000, or 200,000 for models without
-        bridges): entities that lack a relation which others of their kind have, and relations with
-        several answers. `relations` limits the search to these, `entities` and `type` (see
-        `use_types`) to facts of these entities. `reasons` adds the main pattern of paths to each,
-        which takes a moment per triple. Some facts of the graph are hidden to learn from.
+        The most promising `queries` are asked (default: 25 per fact, from 1,000 to 10,000; 200,000
+        for models without bridges): entities that lack a relation which others of their kind have,
+        and relations with several answers. `relations` limits the search to these, `entities` and
+        `type` (see `use_types`) to facts of these entities; `exclude` leaves out facts of others.
+        `reasons` adds the main pattern of paths to each, which takes a moment per triple.
+
+        Some facts of the graph are hidden to learn from, whatever is asked for: the probability of
+        a triple doesn't depend on `k` or on what limits the search.
         """
         check_task(self.artifact.config.task, "link")
         check_k(k)
-        wanted = Wanted(self._wanted(of.get("relations")), self._owners(of))
-        found = find_missing(self._judge(), wanted, n_queries=queries, progress=progress)
+        wanted = Wanted(self._wanted(of.get("relations")), self._owners(of), self._not_of(of))
+        judge, work = self._judge(), Work(progress)
+        if self._learned is None:
+            self._learned = (learn(judge, work),)
+        n_queries = queries or queries_for(k, self.scorer.bridged)
+        found = find_missing(judge, wanted, *self._learned, n_queries, work)
         n = int((found.probability_K[:k] >= min_probability).sum())
         facts = self._named(found.triples_K3[:n].tolist())
         rows = zip(facts, found.scores_K.tolist(), found.probability_K.tolist(), strict=False)
@@ -362,6 +388,7 @@ class Predictor:
         triples: Iterable[Fact],
         *,
         negatives: Iterable[Fact] | None = None,
+        reasons: bool = False,
         progress: Progress | None = None,
     ) -> Records[ClassifiedTriple]:
         """Returns for each triple the probability that it is true, and whether it counts as true.
@@ -369,7 +396,8 @@ class Predictor:
         Triples of the graph are judged without their own edges. What separates true from false is
         fitted on validation triples, or on hidden training triples where there are few of them, and
         on triples made false by another head or tail; `negatives` are validation triples that are
-        known to be false, and used instead of the latter.
+        known to be false, and used instead of the latter. `reasons` adds the main pattern of paths
+        behind each triple, without its own edge.
         """
         check_task(self.artifact.config.task, "link")
         facts = list(rows_of(triples))
@@ -386,20 +414,26 @@ class Predictor:
             columns += [ranks.ranks_B.floor().long(), ranks.log_chances_B.exp()]
         rows = zip(*(column.tolist() for column in (*columns, found.known_B)), strict=True)
         named = self._named(ids_B3.tolist())
-        return Records(ClassifiedTriple(*fact, *row) for fact, row in zip(named, rows, strict=True))
+        judged = (ClassifiedTriple(*fact, *row) for fact, row in zip(named, rows, strict=True))
+        if not reasons:
+            return Records(judged)
+        facts_in_order = zip(judged, named, strict=True)
+        return Records(replace(row, reason=self._reason(fact)) for row, fact in facts_in_order)
 
     def check(
         self,
         k: int = 100,
         *,
         sample: int | None = None,
+        reasons: bool = False,
         progress: Progress | None = None,
         **of: Unpack[FactsOf],
     ) -> Records[SuspiciousFact]:
         """Returns the k facts of the graph that the rest of the graph speaks against most.
 
-        Each fact is judged without its own edge. `relations`, `entities` and `type` limit which
-        facts are judged, `sample` how many.
+        Each fact is judged without its own edge. `relations`, `entities`, `type` and `exclude`
+        limit which facts are judged, `sample` how many. `reasons` adds the main pattern of paths
+        behind each fact, and behind what the graph suggests instead.
         """
         check_task(self.artifact.config.task, "link")
         check_k(k)
@@ -408,6 +442,8 @@ class Predictor:
         wanted_M = torch.isin(facts_M3[:, 1], relations)
         if own is not None:
             wanted_M &= torch.isin(facts_M3[:, [0, 2]], own).any(1)
+        if (not_of := self._not_of(of)) is not None:
+            wanted_M &= ~torch.isin(facts_M3[:, [0, 2]], not_of).any(1)
         rows = wanted_M.nonzero().squeeze(1)
         rows = rows[keyed(self.scorer.seed, rows).argsort()[:sample]]
         if not len(rows):
@@ -422,12 +458,12 @@ class Predictor:
             judged.ranks["head"].ranks_B[order].long().tolist(),
             map(self.entity_names.names, expected),
         )
-        return Records(
-            SuspiciousFact(i, *fact, chance, tail_rank, head_rank, instead)
-            for i, (fact, chance, tail_rank, head_rank, instead) in enumerate(
-                zip(*columns, strict=True), 1
-            )
-        )
+        found = Records[SuspiciousFact]()
+        for i, row in enumerate(zip(*columns, strict=True), 1):
+            fact, chance, tail_rank, head_rank, instead = row
+            why = self._reasons(fact, instead) if reasons else ("", "")
+            found.append(SuspiciousFact(i, *fact, chance, tail_rank, head_rank, instead, *why))
+        return found
 
     # evidence
 
@@ -456,8 +492,14 @@ class Predictor:
             paths=path_evidence(score, self._named),
             bridged=score.bridged,
             bridges=bridges,
-            patterns=patterns,
+            patterns=[self._typed(pattern, head) for pattern in patterns],
         )
+
+    def _typed(self, pattern: PatternEvidence, head: str) -> PatternEvidence:
+        """Adds the types of the entities between head and tail to a pattern."""
+        stops = [[name for _, _, name in walked(steps, head)] for steps in pattern.instances]
+        between = [self._choices().shared_type(names) for names in zip(*stops, strict=True)][:-1]
+        return replace(pattern, between=between)
 
     def score_without(
         self,
@@ -560,7 +602,7 @@ class Predictor:
 
     def _replace_graph(self, prepared: PreparedGraph, changed_U: Tensor) -> None:
         replace_graph(self.scorer, self.artifact.config, prepared, changed_U)
-        self._contexts_ED = self._judged = None
+        self._contexts_ED = self._judged = self._learned = None
 
     def refresh(self) -> None:
         """Makes the next query encode all entities again, if facts were added or removed."""
@@ -585,7 +627,7 @@ class Predictor:
         for side, given in sides.items():
             for name, verdict in (given or {}).items():
                 self._functional[int(self._relation_ids([name])), side] = verdict
-        self._judged = None
+        self._judged = self._learned = None
 
     def _judge(
         self, negatives: Iterable[Fact] | None = None, progress: Progress | None = None
@@ -612,11 +654,28 @@ class Predictor:
         allowed_E = self._choices().allowed(which)
         return None if allowed_E is None else allowed_E.nonzero().squeeze(1)
 
-    def _reason(self, fact: Fact) -> str:
-        """Returns the main pattern of paths behind a triple in words, or nothing."""
+    def _not_of(self, of: FactsOf) -> Tensor | None:
+        """Returns the ids of the entities that facts must not have; None for none."""
+        if (names := of.get("exclude")) is None:
+            return None
+        names = [names] if isinstance(names, str) else names
+        return self.entity_names.ids(names).to(self.prepared.device)
+
+    def _reason(self, fact: Fact, doubted: Fact | None = None) -> str:
+        """Returns the main pattern of paths behind a triple in words, or nothing.
+
+        A pattern whose paths use a doubted fact doesn't count.
+        """
         patterns = self.explain(*fact).patterns if self.scorer.bridged else []
+        patterns = [p for p in patterns if not any(doubted in steps for steps in p.instances)]
         patterns = self.names.shown(patterns[:1])
         return f"{patterns[0].words()} ({patterns[0].figures()})" if patterns else ""
+
+    def _reasons(self, fact: Fact, expected: list[str]) -> tuple[str, str]:
+        """Returns the main reason for a fact, and for the tail that is expected instead."""
+        head, relation, _ = fact
+        instead = [self._reason((head, relation, tail), fact) for tail in expected[:1]]
+        return self._reason(fact), "".join(instead)
 
     def _choices(self) -> Choices:
         """Returns what chooses candidates, for the graph as it is now."""

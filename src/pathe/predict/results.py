@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from pathe.core import html
 from pathe.core.extras import require
 from pathe.core.types import Fact, Query
+from pathe.predict.phrases import phrase
 from pathe.predict.picture import Drawn, draw_paths
 
 if TYPE_CHECKING:
@@ -86,17 +87,7 @@ class Answers(Records[Answer]):
     @property
     def notes(self) -> list[str]:
         """What to know before trusting an answer, in words."""
-        head, relation, tail = self.query
-        notes = []
-        if self.complete:
-            names = ", ".join(self.complete)
-            own, other = ("head", "tail") if tail is None else ("tail", "head")
-            why = f"nearly every {own} of {relation} has one {other}"
-            notes.append(f"probably complete: {why}; known: {names}")
-        if self.implausible:
-            entity, own = (head, "head") if tail is None else (tail, "tail")
-            notes.append(f"implausible: nothing like {entity} is a {own} of {relation}")
-        return notes
+        return notes_on(self.query, self.complete, self.implausible)
 
     def __repr__(self) -> str:
         head, relation, tail = (name or "?" for name in self.query)
@@ -121,6 +112,20 @@ class Answers(Records[Answer]):
         return [vars(answer) | about for answer in self]
 
 
+def notes_on(query: Query, complete: list[str], implausible: bool) -> list[str]:
+    """Returns in words that a query has its answers already, or that it makes no sense."""
+    head, relation, tail = query
+    own, other = ("head", "tail") if tail is None else ("tail", "head")
+    notes = []
+    if complete:
+        why = f"nearly every {own} of {relation} has one {other}"
+        notes.append(f"probably complete: {why}; known: {', '.join(complete)}")
+    if implausible:
+        entity = head if tail is None else tail
+        notes.append(f"implausible: nothing like {entity} is a {own} of {relation}")
+    return notes
+
+
 @dataclass(frozen=True)
 class ScoredTriple:
     """A triple with its score, and the rank and probability of one part among all candidates.
@@ -135,6 +140,9 @@ class ScoredTriple:
     probability: float
     rank: int
     known: bool
+    complete: bool = False  # whether one of its two queries has another answer, and needs no more
+    implausible: bool = False  # whether nothing like its head or tail has the relation
+    notes: list[str] = field(default_factory=list)  # both in words
 
 
 @dataclass(frozen=True)
@@ -181,6 +189,7 @@ class ClassifiedTriple:
     head_rank: int
     head_probability: float
     known: bool
+    reason: str = ""  # the main pattern of paths behind it, if asked for
 
 
 @dataclass(frozen=True)
@@ -189,7 +198,8 @@ class SuspiciousFact:
 
     The probability that it is true, and the ranks of tail and head among all candidates that aren't
     known, are computed without the fact itself. So is `expected`: the tails that are more probable
-    than its own, best first, known or not.
+    than its own, best first, known or not. If asked for, `reason` is the main pattern of paths
+    behind the fact, and `instead` that behind the first expected tail.
     """
 
     rank: int
@@ -200,6 +210,8 @@ class SuspiciousFact:
     tail_rank: int
     head_rank: int
     expected: list[str] = field(default_factory=list)
+    reason: str = ""
+    instead: str = ""
 
 
 @dataclass(frozen=True)
@@ -251,9 +263,11 @@ class BridgeEvidence:
 class PatternEvidence:
     """The paths from head to tail that follow the same relations.
 
-    `effect` is what the score loses without the edges of all these paths. `added` is what they add
-    to the patterns listed before. Among other pairs of entities, the pattern connects `connected`,
-    `support` of which have the relation.
+    `added` is what the edges of these paths add to the score beside those of the patterns listed
+    before: with `Explanation.rest`, this adds up to what all paths between head and tail add.
+    `effect` is what the score loses without the edges of all these paths; where other paths say the
+    same, that is little. Among other pairs of entities, the pattern connects `connected`, `support`
+    of which have the relation.
     """
 
     relations: list[str]  # from head to tail, with ^ before one that is followed backwards
@@ -264,7 +278,8 @@ class PatternEvidence:
     added: float
     support: int
     connected: int
-    against: bool = False  # whether the score is clearly higher without these paths
+    against: bool = False  # whether these paths clearly lower the score
+    between: list[str] = field(default_factory=list)  # types of the entities between, if known
 
     @property
     def confidence(self) -> float | None:
@@ -272,14 +287,16 @@ class PatternEvidence:
         return self.support / self.connected if self.connected else None
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"confidence": self.confidence}
+        return asdict(self) | {"confidence": self.confidence, "words": self.words()}
 
     def words(self) -> str:
-        """Returns the relations as text with arrows."""
-        return relation_arrows(self.relations)
+        """Returns the pattern in words, such as "born in a city located in India"."""
+        head, _, tail = self.instances[0][-1]
+        end = head if self.relations[-1].startswith("^") else tail
+        return phrase(self.relations, self.between, end)
 
     def figures(self) -> str:
-        """Returns how many paths there are, how often the pattern holds, and its effect."""
+        """Returns how many paths there are, and how often the pattern holds."""
         most = "" if self.complete else "at least "
         paths = f"{most}{self.n_paths:,} path{'s' * (self.n_paths != 1)}"
         if self.confidence is None:
@@ -287,8 +304,7 @@ class PatternEvidence:
         else:
             pairs = "1 other pair" if self.connected == 1 else f"{self.connected:,} other pairs"
             holds = f"holds for {self.confidence:.0%} of {pairs}"
-        change = f"score {abs(self.effect):.2f} {'lower' if self.effect >= 0 else 'higher'} without"
-        return f"{'against: ' * self.against}{paths}, {holds}, {change}"
+        return f"{'against: ' * self.against}{paths}, {holds}"
 
     def example(self, start: str) -> str:
         """Returns the first instance from `start`, the head, on, with arrows as in the graph."""

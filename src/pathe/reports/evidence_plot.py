@@ -70,7 +70,7 @@ class Drawn:
 
 
 def _collect(head: str, tail: str, patterns: list[PatternEvidence]) -> Drawn:
-    """Collects the instances; an edge belongs to the pattern with the largest effect."""
+    """Collects the instances; an edge belongs to the pattern that adds most."""
     drawn = Drawn({head: 0.0, tail: 1.0})
     for pattern in patterns:
         for steps in pattern.instances:
@@ -78,7 +78,7 @@ def _collect(head: str, tail: str, patterns: list[PatternEvidence]) -> Drawn:
             for i, (step, (_, _, name)) in enumerate(zip(steps, walked(steps, head), strict=True)):
                 drawn.columns.setdefault(name, (i + 1) / len(steps))
                 ends = drawn.edges.setdefault((min(here, name), max(here, name)), {})
-                if step not in ends or abs(ends[step].effect) < abs(pattern.effect):
+                if step not in ends or abs(ends[step].added) < abs(pattern.added):
                     ends[step] = pattern
                 here = name
     drawn.wrapped = {name: _wrap(name, NAME) for name in drawn.columns}
@@ -144,12 +144,12 @@ def _graph(
 
 def _edges(axes: Axes, drawn: Drawn) -> None:
     """Draws one line per pair of entities and direction, with the relations on it."""
-    most = max(abs(p.effect) for own in drawn.edges.values() for p in own.values()) or 1.0
+    most = max(abs(p.added) for own in drawn.edges.values() for p in own.values()) or 1.0
     for pair, ends in drawn.edges.items():
         by_direction: dict[Pair, list[str]] = {}
         for head, relation, tail in ends:
             by_direction.setdefault((head, tail), []).append(relation)
-        pattern = max(ends.values(), key=lambda p: abs(p.effect))
+        pattern = max(ends.values(), key=lambda p: abs(p.added))
         for i, ((head, tail), relations) in enumerate(by_direction.items()):
             (x, y), (to_x, to_y) = drawn.places[head], drawn.places[tail]
             bend = 0.08 if len(by_direction) > 1 else 0.0
@@ -160,7 +160,7 @@ def _edges(axes: Axes, drawn: Drawn) -> None:
                 "arrowstyle": "-|>,head_width=0.18,head_length=0.35",
                 "connectionstyle": f"arc3,rad={bend}",
                 "color": ORANGE if pattern.against else BLUE, "alpha": 0.75,
-                "lw": 0.8 + 3.5 * abs(pattern.effect) / most,
+                "lw": 0.8 + 3.5 * abs(pattern.added) / most,
                 "linestyle": "--" if pattern.against else "-",
                 "shrinkA": _shrink(drawn, head, tail), "shrinkB": _shrink(drawn, tail, head),
             }  # fmt: skip

@@ -264,6 +264,7 @@ def judged(
         f"  score {number(triple.score, 2)}, rank {triple.rank:,}, probability "
         f"{percent(triple.probability)}" + (", known already" if triple.known else "")
     )
+    yield from (_name(f"  {note}", "yellow") for note in triple.notes)
     for reason in reasons:
         yield f"  score without any path: {number(reason.alone, 2)}; paths change it by:"
         yield from evidence(reason, 10, paths)
@@ -279,6 +280,8 @@ def evidence(reason: results.Explanation, n: int, paths: bool = False) -> Iterat
     if reason.bridged:
         yield line(reason.bridged, " from all paths between them")
     patterns, bridges, shown = reason.reasons(n, paths)
+    if bridges:
+        yield Text("       of single paths, what the score loses without each:", "dim")
     for pattern in patterns:
         words = line(pattern.added, "  ").append(plain(pattern.words()))
         yield words.append(f"  ({pattern.figures()})", style="dim")
@@ -313,10 +316,11 @@ def classified(found: Sequence[results.ClassifiedTriple]) -> Iterator[Renderable
     """Yields triples with the probability that they are true, and the ranks of both sides."""
     rows = ((_name(row.head), _name(row.relation), _name(row.tail),
              "true" if row.true else "false", percent(row.probability), percent(row.threshold),
-             f"{row.tail_rank:,}", f"{row.head_rank:,}", "yes" if row.known else "")
-            for row in found)  # fmt: skip
+             f"{row.tail_rank:,}", f"{row.head_rank:,}", "yes" if row.known else "",
+             _name(row.reason)) for row in found)  # fmt: skip
     numbers = map(_right, ("probability", "threshold", "tail rank", "head rank"))
-    yield _table(rows, "head", "relation", "tail", "verdict", *numbers, "known")
+    reason = "reason" if any(row.reason for row in found) else ""
+    yield _table(rows, "head", "relation", "tail", "verdict", *numbers, "known", reason)
     yield f"{sum(row.true for row in found):,} of {len(found):,} judged true"
 
 
@@ -324,9 +328,13 @@ def suspicious(found: Sequence[results.SuspiciousFact]) -> Iterator[RenderableTy
     """Yields facts that the rest of the graph speaks against, least probable first."""
     rows = ((str(row.rank), _name(row.head), _name(row.relation), _name(row.tail),
              percent(row.probability), f"{row.tail_rank:,}", f"{row.head_rank:,}",
-             _name(", ".join(row.expected))) for row in found)  # fmt: skip
+             _name(", ".join(row.expected)), _name(row.instead), _name(row.reason))
+            for row in found)  # fmt: skip
     numbers = map(_right, ("probability", "tail rank", "head rank"))
-    table = _table(rows, _right(), "head", "relation", "tail", *numbers, "more probable tails")
+    given = any(row.reason or row.instead for row in found)
+    why = ("reason for the first", "reason for the fact") if given else ("", "")
+    names = ("head", "relation", "tail")
+    table = _table(rows, _right(), *names, *numbers, "more probable tails", *why)
     yield table if found else "no facts to judge"
 
 

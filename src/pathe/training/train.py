@@ -233,10 +233,10 @@ def _words(found: dict[str, Config], training: float, evaluation: float, stops_e
     parts = f"training about {in_words(training)}"
     if stops_early:
         parts += ", less if validation stops improving"
-    parts += f"; evaluation about {in_words(evaluation)}" if evaluation > 5 else ""
+    parts += f"; evaluation about {in_words(evaluation)}" if evaluation >= 1 else ""
     text = f"this takes at most about {in_words(total)} (measured here: {parts})"
     if limit := sum(config.minutes for config in found.values()):
-        text += f"; training stops after {minutes_words(limit)}"
+        text += f"; training stops after {minutes_words(limit)}, evaluation follows"
     elif total > MANY_SECONDS:
         text += ". Shorten it with --minutes 20, or take a quick look with --quick"
     return text
