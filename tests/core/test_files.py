@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +21,7 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     real_sync, real_replace = os.fsync, os.replace
 
     def fsync(opened):
-        done.append(("sync", os.readlink(f"/proc/self/fd/{opened}")))
+        done.append(("sync", str(Path(f"/proc/self/fd/{opened}").readlink())))
         real_sync(opened)
 
     def rename(source, target):
@@ -62,10 +63,14 @@ def test_many_small_writes_stay_quick(tmp_path):
 
 def test_a_full_disk_is_named_and_leaves_the_old_file(tmp_path):
     (tmp_path / "a").write_text("old")
-    with pytest.raises(PatheError, match=r"a: can't be written \(the disk is full: No space"):
+
+    def write() -> None:
         with replacing(tmp_path / "a") as aside:
             aside.write_text("ha")
             raise OSError(28, "No space left on device")
+
+    with pytest.raises(PatheError, match=r"a: can't be written \(the disk is full: No space"):
+        write()
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_text() == "old"
 

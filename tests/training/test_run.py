@@ -210,7 +210,7 @@ def test_a_full_disk_leaves_no_half_written_checkpoint(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(PatheError, match="No space.* saved before is intact"):
+    with pytest.raises(PatheError, match=r"No space.* saved before is intact"):
         train(kg, tmp_path / "run", resume=True, max_epochs=3)
     assert last.read_bytes() == before
     assert {p.name for p in last.parent.iterdir()} == {"best.ckpt", "last.ckpt"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -81,7 +83,32 @@ ANSWERS = 1 << 17  # and answers per chunk
 
 
 Source = KnowledgeGraph | str | Path
+Method = TypeVar("Method", bound=Callable[..., Any])
 Row = Mapping[str, str | None]  # a query or a fact with the keys head, relation and tail
+
+
+def on_snapshot(method: Method) -> Method:
+    """Makes a method work on the graph as it is when the method is called."""
+
+    @functools.wraps(method)
+    def run(self: Predictor, *given: Any, **more: Any) -> Any:
+        return method(self._snapshot(), *given, **more)
+
+    return run  # type: ignore[return-value]
+
+
+def as_one_change(method: Method) -> Method:
+    """Makes a method change a copy, which then takes the predictor's place; one at a time."""
+
+    @functools.wraps(method)
+    def run(self: Predictor, *given: Any, **more: Any) -> Any:
+        with self._writing:
+            changed = self._copied()
+            result = method(changed, *given, **more)
+            self.__dict__ = changed.__dict__
+        return result
+
+    return run  # type: ignore[return-value]
 
 
 class Predictor:
@@ -89,6 +116,10 @@ class Predictor:
 
     `Predictor(kg)` uses the pre-trained model that comes with the package. What the model knows of
     the graph is its train split; triples of all splits count as known.
+
+    Threads can share a predictor. Each call, also one that yields answers later, works on the graph
+    as it was when the call was made. Changes are made one after the other, and each becomes visible
+    at once and whole, or not at all if it fails. Queries don't wait for changes.
     """
 
     def __init__(
@@ -113,6 +144,7 @@ class Predictor:
         self.scorer = build_scorer(
             model.model, model.config, prepare(kg, as_device(device)), n_paths=n_paths, seed=seed
         )
+        self._writing = threading.Lock()
         self._types: str | TypesOf | None = None
         self._chosen: Choices | None = None
         self._functional: dict[tuple[int, Side], bool] = {}
@@ -137,13 +169,12 @@ class Predictor:
     def fork(self) -> Predictor:
         """Returns another predictor with the same model and graph.
 
-        Facts that are added to or removed from one don't change the other. Each thread needs its
-        own.
+        Facts that are added to or removed from one don't change the other.
         """
-        other, scorer = copy(self), self.scorer
-        other.entity_names, other._functional = self.entity_names.copy(), dict(self._functional)
+        other = self._snapshot()._copied()
+        other._writing, scorer = threading.Lock(), other.scorer
         other.scorer = build_scorer(
-            self.artifact.model, self.artifact.config, self.prepared,
+            self.artifact.model, self.artifact.config, other.prepared,
             n_paths=scorer.n_paths, seed=scorer.seed,
         )  # fmt: skip
         other._chosen = other._judged = None
@@ -179,6 +210,7 @@ class Predictor:
         """Returns the k best answers to (head, ?, tail)."""
         return next(self.answer([(head, None, tail)], k, filter_known=filter_known))
 
+    @on_snapshot
     def answer(
         self,
         queries: Iterable[Query | Row],
@@ -211,6 +243,7 @@ class Predictor:
                     found |= dict(zip(rows, answers, strict=True))
             yield from (found[i] for i in range(len(chunk)))
 
+    @on_snapshot
     def known_answers(self, query: Query | Row) -> list[str]:
         """Returns the answers that the graph already has."""
         [row] = rows_of(query)
@@ -218,6 +251,7 @@ class Predictor:
         ids = self.prepared.known().find(self._ids([row]), part)[1]
         return (self.relation_names if part == "relation" else self.entity_names).names(ids.cpu())
 
+    @on_snapshot
     def exact(self, query: Query) -> Query:
         """Returns a query with exact names: prefixes and labels are resolved.
 
@@ -232,6 +266,7 @@ class Predictor:
             names.append(name)
         return names[0], names[1], names[2]
 
+    @on_snapshot
     def score(
         self, triples: Iterable[Fact | Row], asked: Part | None = None
     ) -> Records[ScoredTriple]:
@@ -269,6 +304,7 @@ class Predictor:
             columns = (own_B1[:, 0], chance_B, rank_B, known_BC.gather(1, true_B1)[:, 0])
             yield from zip(*(column.tolist() for column in columns), strict=True)
 
+    @as_one_change
     def use_types(self, types: str | TypesOf) -> None:
         """Sets the types that `type` chooses by: the name of a relation, or types by entity.
 
@@ -280,6 +316,7 @@ class Predictor:
 
     # vectors
 
+    @on_snapshot
     def embed(
         self, names: str | Iterable[str] | None = None, *, progress: Progress | None = None
     ) -> npt.NDArray[np.float32]:
@@ -297,6 +334,7 @@ class Predictor:
         ids = self.entity_names.ids([names] if isinstance(names, str) else names)
         return self._vectors(ids.to(self.prepared.device)).float().cpu().numpy()
 
+    @on_snapshot
     def similar(self, name: str, k: int = 10, **which: Unpack[Candidates]) -> Records[Neighbour]:
         """Returns the k entities with the most similar vectors (see `embed`), by cosine.
 
@@ -317,6 +355,7 @@ class Predictor:
 
     # facts
 
+    @on_snapshot
     def missing(
         self,
         k: int = 100,
@@ -347,6 +386,7 @@ class Predictor:
             for i, (fact, score, chance) in enumerate(rows, 1)
         )
 
+    @on_snapshot
     def classify(
         self,
         triples: Iterable[Fact],
@@ -378,6 +418,7 @@ class Predictor:
         named = self._named(ids_B3.tolist())
         return Records(ClassifiedTriple(*fact, *row) for fact, row in zip(named, rows, strict=True))
 
+    @on_snapshot
     def check(
         self,
         k: int = 100,
@@ -421,6 +462,7 @@ class Predictor:
 
     # evidence
 
+    @on_snapshot
     def explain(
         self, head: str, relation: str, tail: str, asked: Part | None = None
     ) -> Explanation:
@@ -449,6 +491,7 @@ class Predictor:
             patterns=patterns,
         )
 
+    @on_snapshot
     def score_without(
         self,
         head: str,
@@ -473,6 +516,7 @@ class Predictor:
                 triples |= pattern_triples(score.bridge, from_head(score.bridge, kinds))
         return score.without(left_out, triples)
 
+    @on_snapshot
     def rank_with(
         self, head: str, relation: str, tail: str, score: float, asked: Part | None = None
     ) -> int:
@@ -485,6 +529,7 @@ class Predictor:
         others_C = scores_1C[0][~known_1C[0]]
         return 1 + int((others_C > score).sum()) + int((others_C == score).sum()) // 2
 
+    @on_snapshot
     def rules(
         self, relations: str | Iterable[str] | None = None, k: int = 5, *, facts: int = 32
     ) -> Iterator[Rule]:
@@ -507,6 +552,7 @@ class Predictor:
 
     # changed facts
 
+    @as_one_change
     def add(self, facts: Iterable[Fact | Row]) -> int:
         """Adds facts to the graph, also about new entities; returns how many were new.
 
@@ -527,6 +573,7 @@ class Predictor:
             self._replace_graph(larger, changed_U)
         return len(new_N3)
 
+    @as_one_change
     def remove(self, facts: Iterable[Fact | Row]) -> int:
         """Removes facts from the graph; returns how many. They must all be known.
 
@@ -562,6 +609,26 @@ class Predictor:
 
     # internals
 
+    def _snapshot(self) -> Predictor:
+        """Returns the predictor as it is now: later changes of the graph don't reach it.
+
+        It shares all attributes, so what it caches is kept until the graph changes.
+        """
+        view = object.__new__(Predictor)
+        view.__dict__ = self.__dict__
+        return view
+
+    def _copied(self) -> Predictor:
+        """Returns a copy that can be changed without changing this one."""
+        other = object.__new__(Predictor)
+        other.__dict__ = dict(self.__dict__)
+        other.entity_names, other._functional = self.entity_names.copy(), dict(self._functional)
+        other.scorer = copy(self.scorer)
+        if isinstance(other.scorer, VectorScorer):
+            other.scorer.vectors = other.scorer.vectors.copy()
+        return other
+
+    @as_one_change
     def use_functional(
         self,
         one_tail: Mapping[str, bool] | None = None,
@@ -582,13 +649,14 @@ class Predictor:
     ) -> Judge:
         """Returns what judges triples, for the graph as it is now."""
         self.refresh()
-        if self._judged is None or negatives:
+        judge = self._judged
+        if judge is None or negatives:
             ids_N3 = self._ids(list(negatives)) if negatives else None
             temperature = self._temperature("tail")
-            self._judged = Judge(
+            self._judged = judge = Judge(
                 self.scorer, self.artifact.config, temperature, self._functional, ids_N3, progress
             )
-        return self._judged
+        return judge
 
     def _owners(self, of: FactsOf) -> Tensor | None:
         """Returns the ids of the entities that facts are wanted of; None for any."""
