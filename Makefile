@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test test-slow browser check reproduce bench clean
+.PHONY: help setup demo test test-slow browser check reproduce bench bench-scale clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -59,6 +59,10 @@ bench: setup  ## measure against other libraries on this machine; writes benchma
 	$(BIN)/python benchmarks/use.py
 	$(BIN)/python benchmarks/any_graph.py
 	$(BIN)/python benchmarks/serve.py
+
+bench-scale: setup  ## measure large graphs: up to 100M triples; needs 60 GB of disk; writes benchmarks/*.json
+	$(BIN)/python benchmarks/prepare.py
+	$(BIN)/python benchmarks/frontier.py
 
 clean:  ## remove .venv and caches
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info

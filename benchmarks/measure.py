@@ -94,10 +94,10 @@ def row(
     return told | raw
 
 
-def provenance(seed: int) -> dict[str, Any]:
+def provenance(seed: int, command: str = "make bench") -> dict[str, Any]:
     """Returns where a figure comes from: command, commit, machine, versions."""
     return {
-        "command": "make bench",
+        "command": command,
         "commit": commit(),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "seed": seed,
@@ -129,11 +129,13 @@ def _cpu() -> str:
     return names[0] if names else platform.processor()
 
 
-def write_results(name: str, rows: list[dict[str, Any]], seed: int) -> None:
+def write_results(
+    name: str, rows: list[dict[str, Any]], seed: int, command: str = "make bench"
+) -> None:
     """Writes benchmarks/NAME.json, prints a table; exits with code 1 if a bar is missed."""
     path = HERE / f"{name}.json"
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps({**provenance(seed), "results": rows}, indent=2) + "\n")
+    partial.write_text(json.dumps({**provenance(seed, command), "results": rows}, indent=2) + "\n")
     partial.replace(path)
     table = Table("measure", "ours", "peer or size", "ratio", "bar", "", title=name)
     for row in rows:

@@ -1,4 +1,4 @@
-"""Commands about a graph: analyze, paths, convert."""
+"""Commands about a graph: analyze, paths, convert, prepare."""
 
 from __future__ import annotations
 
@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import typer
 from rich.text import Text
 
-from pathe.cli.options import OUTPUT, SAMPLING, Data, Files, Output, Seed, grouped, option
-from pathe.cli.output import err, tell
+from pathe.cli.options import (
+    OUTPUT,
+    SAMPLING,
+    Data,
+    Files,
+    Json,
+    Output,
+    Seed,
+    grouped,
+    option,
+)
+from pathe.cli.output import err, phase_bar, print_json, tell
 from pathe.core.errors import PatheError
 from pathe.reports import plots
 from pathe.reports import tables as show
@@ -171,3 +181,41 @@ def convert(
     for path, graph in graphs.items():
         found = ", ".join(f"{split} {len(t):,}" for split, t in graph.splits.items() if len(t))
         tell(f"wrote {path}: {found} triples\nfingerprint {graph.fingerprint()}")
+
+
+@grouped
+def prepare(
+    data: Data,
+    target: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A new folder, or one to continue or check.")
+    ],
+    files: Files,
+    as_json: Json = False,
+) -> None:
+    """Index a large graph once, so that every command opens it in less than a second.
+
+    FOLDER is then accepted wherever DATA is, with the same results. Processes on one machine share
+    its memory. Files and folders of part files are read part by part, in at most 2 GiB of memory
+    however large they are; other kinds of DATA, and --split, need the graph in memory once.
+
+    If the command is interrupted, run it again: it continues. On a complete FOLDER, it checks that
+    no file has changed.
+
+    Example: [cyan]pathe prepare examples/europe.csv europe-prepared[/]
+    """
+    fractions, options = files.parsed(data)
+    from pathe.graph.preparation import Request, prepare_folder
+
+    complete = (target / "prepared.json").exists()
+    request = Request(data, options, fractions, files.cut_seed, files.allow_unseen)
+    about = prepare_folder(request, target, phase_bar)
+    size = sum(file["bytes"] for file in about["files"].values())
+    found = ", ".join(f"{split} {n:,}" for split, n in about["splits"].items() if n)
+    done = "checked, nothing has changed:" if complete else "prepared"
+    tell(
+        f"{done} {target}: {about['n_entities']:,} entities, {about['n_relations']:,} relations, "
+        f"{found} triples; {size / 1e9:.2f} GB\nfingerprint {about['fingerprint']}"
+    )
+    if as_json:
+        shown = ("name", "fingerprint", "digest", "n_entities", "n_relations", "splits")
+        print_json({key: about[key] for key in shown} | {"folder": str(target), "bytes": size})

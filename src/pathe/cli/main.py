@@ -17,7 +17,7 @@ import typer
 from rich.markup import escape
 
 from pathe.cli.facts import check, classify, missing
-from pathe.cli.graph import analyze, convert, paths
+from pathe.cli.graph import analyze, convert, paths, prepare
 from pathe.cli.lab import reproduce, tune
 from pathe.cli.model import config, evaluate, train
 from pathe.cli.output import err, out, prepare_output, tell
@@ -81,7 +81,7 @@ def _root(
 
 app.callback(help=_paragraphs(_root))(_root)
 PANELS = {
-    "Graphs": (analyze, paths, convert),
+    "Graphs": (analyze, paths, convert, prepare),
     "Models": (train, pretrain, evaluate, config, push, pull),
     "Predictions": (predict, missing, classify, check, similar, rules, embed, schema),
     "Server": (serve,),

@@ -198,10 +198,10 @@ def evaluate(source: ModelOnData, options: EvaluateOptions, output: Output) -> N
     for text in warnings_of(prepared):
         tell(f"warning: {text}")
     how = {key: value for key, value in vars(options).items() if key not in ("on", "per_relation")}
+    how |= {"split": split, "device": device, "frontier": source.frontier}
+    source.tell_frontier(artifact, kg)
     with progress_bar("ranking") as progress:
-        result = evaluate_model(
-            artifact, prepared, split=split, **how, device=device, progress=progress
-        )
+        result = evaluate_model(artifact, prepared, **how, progress=progress)
     result |= {"data": kg.name, "fingerprint": kg.fingerprint()}
     parts = [*show.result(result)]
     if options.per_relation:

@@ -24,7 +24,7 @@ from pathe.core.files import write_json
 if TYPE_CHECKING:
     import torch
 
-    from pathe.data.columns import ReadReport
+    from pathe.data.columns import ReadOptions, ReadReport
     from pathe.data.knowledge_graph import KnowledgeGraph
     from pathe.data.names import Names
     from pathe.data.row_files import Columns, Write
@@ -38,8 +38,9 @@ MODEL_AND_DATA = "Model and data"
 QUERY = "Query"
 DATA_HELP = (
     "A file (.tsv .csv .txt .parquet .nt .nq .ttl .rdf, plain or .gz .zst .xz .bz2), a folder with "
-    "train/valid/test files, a GraIL, OpenKE or Neo4j folder, a store ([cyan]sparql:URL[/], "
-    "[cyan]bolt://HOST[/]), or a data set's name such as [cyan]umls[/] or [cyan]fb15k237[/]."
+    "train/valid/test files, a folder of part files, a folder from [cyan]pathe prepare[/], a "
+    "GraIL, OpenKE or Neo4j folder, a store ([cyan]sparql:URL[/], [cyan]bolt://HOST[/]), or a data "
+    "set's name such as [cyan]umls[/] or [cyan]fb15k237[/]."
 )
 Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
 DataOption = Annotated[
@@ -222,16 +223,7 @@ class Files:
         self, data: str, model: Artifact | None = None, *, every_relation: bool = False
     ) -> KnowledgeGraph:
         """Reads DATA and reports on stderr; maps relations to the model's if one is given."""
-        if self.allow_unseen and self.cut is None:
-            raise DataError("--allow-unseen is for splitting one file: add --split 0.8,0.1,0.1.")
-        shares = "fractions, train,valid,test, such as 0.8,0.1,0.1"
-        fractions = _three(self.cut, "--split", shares, float)
-        wanted = _three(self.columns or None, "--columns", "values, head,relation,tail", str.strip)
-        from pathe.data.columns import ReadOptions, check_fractions, existing_path
-
-        if fractions is not None:
-            check_fractions(fractions)
-        existing_path(data)  # report what is plainly wrong before the slow imports
+        fractions, options = self.parsed(data)
         from pathe.data.knowledge_graph import KnowledgeGraph
 
         with err.status(f"reading {escape(data)} ..."):
@@ -241,16 +233,7 @@ class Files:
                 seed=self.cut_seed,
                 allow_unseen=self.allow_unseen,
                 every_relation=every_relation or model is not None,
-                options=ReadOptions(
-                    wanted,
-                    self.header,
-                    self.delimiter,
-                    self.on_error,
-                    self.language,
-                    _prefixes(self.prefix or []),
-                    self.base_iri,
-                    self.sparql_query,
-                ),
+                options=options,
             )
             kg = self.changed(kg)
             if model is not None:
@@ -263,6 +246,30 @@ class Files:
             _report(kg.inference.report, "inference graph: ")
         _warn_of_empty_splits(kg, fractions or ())
         return kg
+
+    def parsed(self, data: str) -> tuple[tuple[float, float, float] | None, ReadOptions]:
+        """Returns the fractions of a split and the options of the readers; checks them and DATA."""
+        if self.allow_unseen and self.cut is None:
+            raise DataError("--allow-unseen is for splitting one file: add --split 0.8,0.1,0.1.")
+        shares = "fractions, train,valid,test, such as 0.8,0.1,0.1"
+        fractions = _three(self.cut, "--split", shares, float)
+        wanted = _three(self.columns or None, "--columns", "values, head,relation,tail", str.strip)
+        from pathe.data.columns import ReadOptions, check_fractions, existing_path
+
+        if fractions is not None:
+            check_fractions(fractions)
+        existing_path(data)  # report what is plainly wrong before the slow imports
+        options = ReadOptions(
+            wanted,
+            self.header,
+            self.delimiter,
+            self.on_error,
+            self.language,
+            _prefixes(self.prefix or []),
+            self.base_iri,
+            self.sparql_query,
+        )
+        return fractions, options
 
     def changed(self, kg: KnowledgeGraph) -> KnowledgeGraph:
         """Returns the graph with the changes that options ask for."""
@@ -308,6 +315,12 @@ class ModelOnData(ModelFiles):
         "auto", "[cyan]auto[/] (a GPU if there is one), [cyan]cpu[/] or [cyan]gpu[/]."
     )
 
+    frontier: int | None = option(
+        None,
+        "Entities per query that messages pass between, e.g. [cyan]4096[/]; 0: all, which is "
+        "exact. Default: all, or 4096 for graphs of a million triples and more.",
+        show_default=False,
+    )
     add: Path | None = option(
         None,
         "Facts to add to the graph for this command, also about new entities: a file of head, "
@@ -355,12 +368,24 @@ class ModelOnData(ModelFiles):
             raise PatheError("Give the graph: --data DATA, a file, a folder or a data set's name.")
         return model, data
 
+    def tell_frontier(self, artifact: Artifact, kg: KnowledgeGraph) -> None:
+        """Says so if the size of the graph alone decides that scores aren't exact."""
+        from pathe.model.frontier import automatic
+
+        most = automatic(len(kg.train), kg.n_entities)
+        if self.frontier is None and most and artifact.config.relation_vectors != "table":
+            tell(
+                f"The graph is large: messages pass between the {most:,} entities that matter most "
+                "to a query. --frontier changes their number; 0 is exact."
+            )
+
     def predictor(self) -> Predictor:
         """Returns a predictor for the model on the data; encodes nothing yet."""
         artifact, kg, device = self.load()
         from pathe.predict.predictor import Predictor
 
-        p = Predictor(artifact, kg, device=device)
+        p = Predictor(artifact, kg, device=device, frontier=self.frontier)
+        self.tell_frontier(artifact, kg)
         p.relation_map = self.relation_names  # for queries in the graph's own names
         return p
 

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +31,7 @@ class _Console(Console):
 
 out = _Console(highlight=False, emoji=False)
 err = _Console(highlight=False, emoji=False, stderr=True)
+LOG_SECONDS = 30  # between lines about progress where there is no terminal
 PIPED_WIDTH = 1000  # for files and pipes: no table or sentence is wider
 
 
@@ -108,6 +110,27 @@ def progress_bar(title: str) -> Iterator[Progress]:
     with Bar(console=err, transient=True, disable=not err.is_terminal) as bar:
         job = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(job, completed=done, total=total)
+
+
+@contextmanager
+def phase_bar(title: str) -> Iterator[Progress]:
+    """Shows the progress of one of several phases, and the time left; in a log, now and then."""
+    started = told = time.monotonic()
+
+    def log(done: int, total: int | None) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if now - told >= LOG_SECONDS and done and total:
+            left = (now - started) * (total - done) / done
+            tell(f"{title}: {done / total:.0%}, {left / 60:.1f} min left")
+            told = now
+
+    if err.is_terminal:
+        with progress_bar(title) as move:
+            yield move
+    else:
+        yield log
+    tell(f"{title}: {time.monotonic() - started:.1f} s")
 
 
 @contextmanager

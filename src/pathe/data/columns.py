@@ -180,15 +180,24 @@ def reading(path: Path, where: Callable[[], str] = str) -> Iterator[None]:
 
 def collect_rows(rows: Iterable[Sequence[bytes | str]]) -> Any:
     """Returns a table of (head, relation, tail) rows."""
+    return collect(checked(row_batches(rows)))
+
+
+def row_batches(rows: Iterable[Sequence[bytes | str]]) -> Iterator[list[Any]]:
+    """Yields batches of three arrays from (head, relation, tail) rows."""
     # Flat, as a list of row objects would keep the garbage collector busy.
-    batches = chunks(chain.from_iterable(rows), 3 * _BATCH)
-    return collect([pa.array(flat[k::3], pa.large_binary()) for k in range(3)] for flat in batches)
+    for flat in chunks(chain.from_iterable(rows), 3 * _BATCH):
+        yield [pa.array(flat[k::3], pa.large_binary()) for k in range(3)]
 
 
-def collect(batches: Iterable[list[Any]], skip: Callable[[int, int], None] | None = None) -> Any:
-    """Joins batches of three arrays to one table; bad rows call `skip(row, count)` or raise."""
-    parts: list[list[Any]] = [[], [], []]
-    pending, base, n_rows = [0, 0, 0], [0, 0, 0], 0
+def checked(
+    batches: Iterable[list[Any]], skip: Callable[[int, int], None] | None = None
+) -> Iterator[list[Any]]:
+    """Yields batches of three arrays as dictionary columns of good names.
+
+    Bad rows call `skip(row, count)` and are left out, or raise ArrowInvalid.
+    """
+    n_rows = 0
     for batch in batches:
         columns = [c.cast(pa.large_binary()).dictionary_encode() for c in batch]
         bad = _bad_rows(columns)
@@ -200,22 +209,32 @@ def collect(batches: Iterable[list[Any]], skip: Callable[[int, int], None] | Non
             # Encode again, as a dictionary must not keep names that no row uses.
             good = pc.invert(bad)
             columns = [c.dictionary_decode().filter(good).dictionary_encode() for c in columns]
-        n_rows += len(columns[0])
+        n_rows += len(batch[0])
+        yield [
+            pa.DictionaryArray.from_arrays(c.indices, c.dictionary.cast(pa.large_string()))
+            for c in columns
+        ]
+
+
+def collect(batches: Iterable[list[Any]]) -> Any:
+    """Joins batches of three dictionary columns to one table."""
+    parts: list[list[Any]] = [[], [], []]
+    pending, base = [0, 0, 0], [0, 0, 0]
+    for columns in batches:
         for k, column in enumerate(columns):
-            names = column.dictionary.cast(pa.large_string())
-            parts[k].append(pa.DictionaryArray.from_arrays(column.indices, names))
-            pending[k] += len(names)
+            parts[k].append(column)
+            pending[k] += len(column.dictionary)
             # Merging only when new names outnumber the merged ones keeps the memory close to
             # that of the distinct names, and the total cost linear.
             if pending[k] > max(_UNIFY_AT, base[k]):
-                parts[k] = [_unify(parts[k])]
+                parts[k] = [unify(parts[k])]
                 pending[k], base[k] = 0, len(parts[k][0].dictionary)
     kind = pa.dictionary(pa.int32(), pa.large_string())
-    arrays = [_unify(p) if p else pa.array([], kind) for p in parts]
+    arrays = [unify(p) if p else pa.array([], kind) for p in parts]
     return pa.table(arrays, names=PARTS)
 
 
-def _unify(parts: list[Any]) -> Any:
+def unify(parts: list[Any]) -> Any:
     """Concatenates dictionary arrays; the result has one dictionary."""
     whole = pa.chunked_array(parts).unify_dictionaries().combine_chunks()
     return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole

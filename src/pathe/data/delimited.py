@@ -22,8 +22,8 @@ from pathe.data.columns import (
     TEXT,
     ReadOptions,
     ReadReport,
+    checked,
     collect,
-    collect_rows,
     is_utf8,
     known_header,
     left_out_note,
@@ -31,6 +31,7 @@ from pathe.data.columns import (
     open_stream,
     positions,
     reading,
+    row_batches,
     split_suffix,
 )
 
@@ -56,16 +57,27 @@ class _Layout(NamedTuple):
     note: str = ""
 
 
-def read_text(path: Path, options: ReadOptions, report: ReadReport) -> Any:
-    """Returns a table of the file's triples; falls back to the slow parser on any problem."""
+def text_batches(path: Path, options: ReadOptions, report: ReadReport) -> Iterator[list[Any]]:
+    """Yields the file's triples as dictionary columns; parses slowly from the first problem on."""
     with reading(path):
         layout = _layout(path, options)
     report.notes += [layout.note] if layout.note else []
+    n_read = 0
     try:
-        table = collect(_fast_batches(path, layout))
+        for columns in checked(_fast_batches(path, layout)):
+            yield columns
+            n_read += len(columns[0])
     except BROKEN:
         # Only the slow parser can name a bad line, skip it, or read a line longer than a block.
-        table = collect_rows(_slow_rows(path, layout, options, report))
+        rest = islice(_slow_rows(path, layout, options, report), n_read, None)
+        yield from checked(row_batches(rest))
+
+
+def read_text(path: Path, options: ReadOptions, report: ReadReport) -> Any:
+    """Returns a table of the file's triples; keeps a first row that may be a header."""
+    table = collect(text_batches(path, options, report))
+    with reading(path):
+        layout = _layout(path, options)
     if not layout.header and options.header is None and table.num_rows >= _FEW_ROWS:
         head, relation, tail = (table.column(role)[0].as_py() for role in PARTS)
         if not recurs((head, relation, tail), table) and _rows_of_rare_names(table) == 1:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -25,6 +27,7 @@ from pathe.data.columns import (
     SPARQL,
     check_fractions,
     coded_table,
+    collect,
     existing_path,
     is_store,
     named_table,
@@ -32,18 +35,19 @@ from pathe.data.columns import (
 from pathe.data.delimited import recurs
 from pathe.data.iris import check_base
 from pathe.data.names import BASE, Names, names_of
-from pathe.data.neo4j import read_bolt, read_neo4j_folder
+from pathe.data.neo4j import header_fields, read_bolt, read_neo4j_folder
 from pathe.data.openke import FILES as OPENKE_FILES
 from pathe.data.openke import read_openke
+from pathe.data.prepared_folder import PreparedFolder, is_prepared, open_folder
 from pathe.data.readers import ReadOptions, ReadReport, locate_row, read_columns, split_suffix
 from pathe.data.sparql import read_sparql
+from pathe.data.split_files import SPLITS as SPLITS
+from pathe.data.split_files import only_file, part_files, split_files, stems
 from pathe.data.triples import check_writable, encode, split_triples, unique_triples, write_rows
 from pathe.data.vocabulary import Vocabulary
 
-SPLITS = ("train", "valid", "test")
 SHOWN = 8  # relations in a notebook
 Relations = Vocabulary | Literal["train", "every"]  # given, or those of train or of every split
-_ALIASES = {"training": "train", "dev": "valid", "validation": "valid", "testing": "test"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +62,7 @@ class KnowledgeGraph:
     test: Tensor
     report: ReadReport
     inference: KnowledgeGraph | None = None
+    folder: PreparedFolder | None = None  # where it is stored, if it was prepared
 
     def __repr__(self) -> str:
         sizes = " / ".join(f"{len(triples):,}" for triples in self.splits.values())
@@ -100,6 +105,8 @@ class KnowledgeGraph:
 
     def fingerprint(self) -> str:
         """Returns 16 hex digits that depend on names and triples, not on file format or order."""
+        if (folder := self.stored(*SPLITS)) and self._has_names_of(folder):
+            return str(folder.about["fingerprint"])
         digest = blake2b(digest_size=8)
         for vocabulary in (self.entities, self.relations):
             digest.update(len(vocabulary).to_bytes(8, "little"))
@@ -109,6 +116,24 @@ class KnowledgeGraph:
             digest.update(len(triples).to_bytes(8, "little"))
             digest.update(triples.contiguous().numpy().data)
         return digest.hexdigest()
+
+    def stored(self, *splits: str) -> PreparedFolder | None:
+        """Returns the folder that the graph was opened from if these splits are as they are there.
+
+        Arrays that were computed from the splits may then be taken from the folder.
+        """
+        folder = self.folder
+        if folder is None or self.n_entities != len(folder.entities):
+            return None
+        for split in splits:
+            own, theirs = self.splits[split], folder.splits[split]
+            if own is not theirs and (len(own) or len(theirs)):
+                return None
+        return folder if self.n_relations == len(folder.relations) else None
+
+    def _has_names_of(self, folder: PreparedFolder) -> bool:
+        same = self.relations.array is folder.relations.array
+        return same and self.entities.array is folder.entities.array
 
     @classmethod
     def read(
@@ -142,20 +167,27 @@ class KnowledgeGraph:
             return _read_data_set(str(data), relations, options)
         if path.is_dir():
             path = path.resolve()
-            files = _split_files(path)
+            if is_prepared(path):
+                return _open_prepared(path, relations, options, (split, seed, allow_unseen))
+            files = split_files(path)
             if not files and (graph := _read_neo4j(path, relations, options)):
+                return _split(graph, split, seed, allow_unseen)
+            if not files and not is_openke(path) and (parts := part_files(path)):
+                graph = _read_files(path.name, {"train": parts}, relations, options)
                 return _split(graph, split, seed, allow_unseen)
             if split is None:
                 return _read_folder(path, files, relations, options)
             if set(files) != {"train"}:
-                own = "train" in files or OPENKE_FILES[2] in _stems(path)
+                own = "train" in files or is_openke(path)
                 raise DataError(
                     f"{path}: only one file of triples can be split; this folder has "
                     f"{'its own splits. Leave the split out, or' if own else 'no train file:'} "
                     "give one of the files."
                 )
-            path = files["train"]
-        graph = _read_files(split_suffix(path)[0], {"train": path}, relations, options)
+            name, parts = split_suffix(files["train"][0])[0], files["train"]
+        else:
+            name, parts = split_suffix(path)[0], [path]
+        graph = _read_files(name, {"train": parts}, relations, options)
         return _split(graph, split, seed, allow_unseen)
 
     @classmethod
@@ -211,6 +243,23 @@ class KnowledgeGraph:
         return graphs
 
 
+def split_sources(path: Path, options: ReadOptions) -> dict[str, list[Path]] | None:
+    """Returns the files of each split if they alone make the graph, train first; else None.
+
+    Folders of OpenKE and Neo4j and GraIL pairs need more than their rows.
+    """
+    if path.is_file():
+        return None if header_fields(path, options) else {"train": [path]}
+    files = split_files(path)
+    if "train" in files:
+        pair = path.with_name(f"{path.name}_ind").is_dir() or path.name.endswith("_ind")
+        return None if pair or set(files) != set(SPLITS) else files
+    if files or is_openke(path) or any(header_fields(p, options) for p in part_files(path)[:1]):
+        return None
+    parts = part_files(path)
+    return {"train": parts} if parts else None
+
+
 def _split(
     graph: KnowledgeGraph,
     fractions: tuple[float, float, float] | None,
@@ -244,7 +293,7 @@ def _build(
     if isinstance(relations, str):
         read = sources if relations == "every" else sources[:1]
         relations = _relations_of([source.table for source in read])
-    known = [_known_only(source, relations, options, report) for source in sources]
+    known = [_knownonly_file(source, relations, options, report) for source in sources]
     names = [t.column(role).chunk(0).dictionary for t in known for role in ("head", "tail")]
     entities = Vocabulary(pa.chunked_array(names))
     splits = dict.fromkeys(SPLITS, torch.empty((0, 3), dtype=torch.int32))
@@ -266,7 +315,7 @@ def _relations_of(tables: list[Any]) -> Vocabulary:
     return Vocabulary(pa.chunked_array(names), "relation")
 
 
-def _known_only(
+def _knownonly_file(
     source: _Source, relations: Vocabulary, options: ReadOptions, report: ReadReport
 ) -> Any:
     """Returns the source's rows with known relations; others raise DataError or are dropped."""
@@ -290,13 +339,11 @@ def _known_only(
 
 
 def _read_files(
-    name: str, files: dict[str, Path], relations: Relations, options: ReadOptions
+    name: str, files: dict[str, list[Path]], relations: Relations, options: ReadOptions
 ) -> KnowledgeGraph:
-    """Reads files by split, train first."""
-    report, sources = ReadReport(), []
-    for split, path in files.items():
-        table = read_columns(path, options, report)
-        sources.append(_Source(split, str(path), table, partial(locate_row, path, options)))
+    """Reads the files of each split, train first."""
+    report = ReadReport()
+    sources = [_read_parts(split, paths, options, report) for split, paths in files.items()]
     for path, first in report.odd_first_rows.items():
         if not any(recurs(first, source.table) for source in sources):
             report.notes.append(
@@ -304,6 +351,51 @@ def _read_files(
                 "add --header"
             )
     return _build(name, sources, relations, options, report)
+
+
+def _read_parts(split: str, paths: list[Path], options: ReadOptions, report: ReadReport) -> _Source:
+    """Reads the files of one split."""
+    tables = [read_columns(path, options, report) for path in paths]
+    if len(paths) == 1:
+        locate = partial(locate_row, paths[0], options)
+        return _Source(split, str(paths[0]), tables[0], locate)
+    starts = list(accumulate((table.num_rows for table in tables), initial=0))
+
+    def locate_in_part(row: int) -> str:
+        i = bisect_right(starts, row) - 1
+        return f"/{paths[i].name}{locate_row(paths[i], options, row - starts[i])}"
+
+    table = collect([table.column(part).chunk(0) for part in PARTS] for table in tables)
+    return _Source(split, str(_place(paths)), table, locate_in_part)
+
+
+def _open_prepared(
+    path: Path,
+    relations: Relations,
+    options: ReadOptions,
+    split: tuple[tuple[float, float, float] | None, int, bool],
+) -> KnowledgeGraph:
+    """Opens a folder that `pathe prepare` has written."""
+    folder = open_folder(path, options)
+    lacking = folder.about["relations_not_in_train"]
+    if relations == "train" and lacking:
+        raise DataError(
+            f"{path}: the relation {lacking!r} isn't among the training relations. Add it to train "
+            "and prepare the graph again, or drop such triples by preparing with --on-error skip."
+        )
+    graph = KnowledgeGraph(
+        folder.about["name"],
+        folder.entities,
+        folder.relations,
+        folder.splits["train"],
+        folder.splits["valid"],
+        folder.splits["test"],
+        folder.report(),
+        folder=folder,
+    )
+    if split[0] is not None and (len(graph.valid) or len(graph.test)):
+        raise DataError(f"{path}: has its own splits; only one file of triples can be split.")
+    return _split(graph, *split)
 
 
 def _read_store(data: str, relations: Relations, options: ReadOptions) -> KnowledgeGraph:
@@ -330,33 +422,8 @@ def _read_neo4j(folder: Path, relations: Relations, options: ReadOptions) -> Kno
     return _build(folder.name, [source], relations, options, report)
 
 
-def _only(folder: Path, name: str, paths: list[Path]) -> Path:
-    if len(paths) > 1:
-        found = " and ".join(sorted(p.name for p in paths))
-        raise DataError(f"{folder}: expected one {name} file, found {found}. Remove one.")
-    return paths[0]
-
-
-def _stems(folder: Path) -> dict[str, list[Path]]:
-    """Returns the readable files by their name in lower case without suffixes."""
-    stems: dict[str, list[Path]] = {}
-    for path in sorted(folder.iterdir()):
-        stem, suffix, _ = split_suffix(path)
-        if suffix and path.is_file():
-            stems.setdefault(stem.lower(), []).append(path)
-    return stems
-
-
-def _split_files(folder: Path) -> dict[str, Path]:
-    """Returns the files named train, valid (or dev, validation) and test, by split."""
-    found: dict[str, list[Path]] = {split: [] for split in SPLITS}
-    for stem, paths in _stems(folder).items():
-        found.get(_ALIASES.get(stem, stem), []).extend(paths)
-    return {split: _only(folder, split, paths) for split, paths in found.items() if paths}
-
-
 def _read_folder(
-    folder: Path, files: dict[str, Path], relations: Relations, options: ReadOptions
+    folder: Path, files: dict[str, list[Path]], relations: Relations, options: ReadOptions
 ) -> KnowledgeGraph:
     """Reads a folder of splits or of OpenKE ids; with a sibling NAME_ind, both (as GraIL)."""
     if "train" not in files:
@@ -365,25 +432,36 @@ def _read_folder(
     if missing:
         raise DataError(
             f"{folder}: expected files named train, valid and test; no {' and no '.join(missing)} "
-            f"file. To read only the training triples, give {files['train']} itself; add --split "
-            "0.8,0.1,0.1 to split them."
+            f"file. To read only the training triples, give {_place(files['train'])} itself; add "
+            "--split 0.8,0.1,0.1 to split them."
         )
     if relations == "train" and folder.name.endswith("_ind"):
         base = folder.with_name(folder.name.removesuffix("_ind"))
-        base_files = _split_files(base) if base.is_dir() else {}
+        base_files = split_files(base) if base.is_dir() else {}
         if "train" in base_files:
-            relations = _relations_of([read_columns(base_files["train"], options)])
+            tables = [read_columns(path, options) for path in base_files["train"]]
+            relations = _relations_of(tables)
     graph = _read_files(folder.name, files, relations, options)
     sibling = folder.with_name(f"{folder.name}_ind")
-    if sibling.is_dir() and "train" in (sibling_files := _split_files(sibling)):
+    if sibling.is_dir() and "train" in (sibling_files := split_files(sibling)):
         theirs = relations if relations == "every" else graph.relations
         return replace(graph, inference=_read_folder(sibling, sibling_files, theirs, options))
     return graph
 
 
+def _place(parts: list[Path]) -> Path:
+    """Returns the file, or the folder of several parts."""
+    return parts[0] if len(parts) == 1 else parts[0].parent
+
+
+def is_openke(folder: Path) -> bool:
+    """Whether a folder has files with OpenKE's names."""
+    return bool(set(OPENKE_FILES[:3]) & set(stems(folder)))
+
+
 def _read_openke_folder(folder: Path, relations: Relations, options: ReadOptions) -> KnowledgeGraph:
-    stems = _stems(folder)
-    if not set(OPENKE_FILES[:3]) & set(stems):
+    found_files = stems(folder)
+    if not is_openke(folder):
         found = sorted(p.name for p in folder.iterdir())
         more = f" and {len(found) - 10} more" if len(found) > 10 else ""
         raise DataError(
@@ -391,12 +469,12 @@ def _read_openke_folder(folder: Path, relations: Relations, options: ReadOptions
             f"or OpenKE's {', '.join(f'{f}.txt' for f in OPENKE_FILES)}; found "
             f"{', '.join(found[:10]) or 'nothing'}{more}."
         )
-    missing = [f"{name}.txt" for name in OPENKE_FILES if name not in stems]
+    missing = [f"{name}.txt" for name in OPENKE_FILES if name not in found_files]
     if missing:
         raise DataError(f"{folder}: an OpenKE folder without {' and '.join(missing)}")
     options.reject(("columns", "header", "delimiter"), f"{folder} is an OpenKE folder")
     report = ReadReport()
-    files = {name: _only(folder, name, stems[name]) for name in OPENKE_FILES}
+    files = {name: only_file(folder, name, found_files[name]) for name in OPENKE_FILES}
     tables = read_openke(files, options, report)
     sources = [
         # Line 1 is the count. Exact unless lines are blank, which the format doesn't allow.

@@ -101,9 +101,7 @@ def read_neo4j_folder(folder: Path, options: ReadOptions, report: ReadReport) ->
         if path not in linked:
             nodes = _file_nodes(path, fields, options, report)
             tables.append(collect_rows(_label_rows(nodes, report)))
-    table = collect(
-        [table.column(part).chunk(0).dictionary_decode() for part in PARTS] for table in tables
-    )
+    table = collect([table.column(part).chunk(0) for part in PARTS] for table in tables)
     _note_labels(table, report)
     return table
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from pathe.core.types import PARTS
 from pathe.data.columns import (
     ReadOptions,
     ReadReport,
-    collect,
+    checked,
     known_header,
     left_out_note,
     positions,
@@ -20,8 +21,8 @@ from pathe.data.columns import (
 )
 
 
-def read_parquet(path: Path, options: ReadOptions, report: ReadReport) -> Any:
-    """Returns a table of the file's triples, read in batches."""
+def parquet_batches(path: Path, options: ReadOptions, report: ReadReport) -> Iterator[list[Any]]:
+    """Yields the file's triples as batches of three dictionary columns."""
     import pyarrow.parquet as pq
 
     def skip(row: int, count: int) -> None:
@@ -38,7 +39,7 @@ def read_parquet(path: Path, options: ReadOptions, report: ReadReport) -> Any:
         names = [schema.names[i] for i in picks]
         rows = file.iter_batches(columns=names)
         batches = ([_as_binary(batch.column(name)) for name in names] for batch in rows)
-        return collect(batches, skip)
+        yield from checked(batches, skip)
 
 
 def _pick_columns(path: Path, options: ReadOptions, names: list[str]) -> tuple[int, ...]:

@@ -55,6 +55,14 @@ class Vocabulary:
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "spellings", spellings or Names())
 
+    @classmethod
+    def of_sorted(cls, array: Any, kind: Kind, spellings: Names) -> Vocabulary:
+        """Returns a vocabulary of an array that is known to be sorted and unique: not read."""
+        self = object.__new__(cls)
+        for name, value in (("array", array), ("kind", kind), ("spellings", spellings)):
+            object.__setattr__(self, name, value)
+        return self
+
     def __len__(self) -> int:
         return len(self.array)
 
@@ -121,7 +129,7 @@ class Vocabulary:
 
     def with_spellings(self, spellings: Names) -> Vocabulary:
         """Returns the vocabulary with other ways to write its names."""
-        return Vocabulary(self.array, self.kind, spellings)
+        return Vocabulary.of_sorted(self.array, self.kind, spellings)
 
     def ids(self, names: Any, missing: Literal["raise", "mark"] = "raise") -> Tensor:
         """Returns int64 ids of names; unknown names raise, or become -1 with `missing="mark"`."""

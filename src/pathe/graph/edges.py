@@ -12,6 +12,8 @@ from pathe.core.tensors import Tensors
 from pathe.graph.adjacency import Graph, merge, owners
 from pathe.graph.held_out import HeldOut
 
+CHUNK = 128  # slots of a chunk
+
 
 @dataclass(frozen=True)
 class Chunks(Tensors):
@@ -69,16 +71,21 @@ def both_ways(graph: Graph) -> Edges:
         relations_M,
         triples_M,
         triples_M.argsort(stable=True).view(-1, 2),
-        _chunks(relations_M.argsort(stable=True), torch.bincount(relations_M, minlength=2 * n)),
+        chunks_of(relations_M.argsort(stable=True), torch.bincount(relations_M, minlength=2 * n)),
     )
 
 
-def _chunks(order_M: Tensor, sizes_R: Tensor, size: int = 128) -> Chunks:
+def chunks_of(order_M: Tensor, sizes_R: Tensor) -> Chunks:
+    """Returns chunks of slots that are sorted by relation; sizes_R are the slots per relation."""
+    return Chunks(CHUNK, order_M.int(), *chunk_places(sizes_R))
+
+
+def chunk_places(sizes_R: Tensor, size: int = CHUNK) -> tuple[Tensor, Tensor]:
+    """Returns where chunks start, and the first chunk of each relation, given their sizes."""
     n_chunks_R = (sizes_R + size - 1) // size
     offsets_R1 = F.pad(n_chunks_R.cumsum(0), (1, 0))
     first_R = sizes_R.cumsum(0) - sizes_R
     owner_C = torch.repeat_interleave(n_chunks_R)
-    within_C = torch.arange(len(owner_C), device=order_M.device) - offsets_R1[owner_C]
+    within_C = torch.arange(len(owner_C), device=sizes_R.device) - offsets_R1[owner_C]
     starts_C = first_R[owner_C] + within_C * size
-    starts_C1 = torch.cat([starts_C, starts_C.new_tensor([len(order_M)])])
-    return Chunks(size, order_M.int(), starts_C1, offsets_R1)
+    return torch.cat([starts_C, sizes_R.sum()[None]]), offsets_R1

@@ -71,10 +71,10 @@ class KnownTriples:
     A few triples that were added are looked up beside the index of the others.
     """
 
-    def __init__(self, triples_M3: Tensor) -> None:
-        """Takes the triples in any order; duplicates are allowed."""
+    def __init__(self, triples_M3: Tensor, lists: dict[Part, Lists] | None = None) -> None:
+        """Takes the triples in any order; duplicates are allowed. `lists` are made already."""
         self._triples_M3 = triples_M3
-        self._lists: dict[Part, Lists] = {}
+        self._lists: dict[Part, Lists] = dict(lists or {})
         self._parts: tuple[KnownTriples, KnownTriples] | None = None  # before; a few added since
 
     def lists(self, part: Part) -> Lists:

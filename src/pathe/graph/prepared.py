@@ -20,6 +20,7 @@ from pathe.graph.held_out import ContextSlots, Pairs, by_pair, context_slots
 from pathe.graph.kinds import Kinds
 from pathe.graph.known import KnownTriples
 from pathe.graph.relation_graph import Arrivals, arrivals
+from pathe.graph.stored import stored_arrivals, stored_edges, stored_graph, stored_known
 
 TestSet = Literal["seen", "unseen", "all"]  # seen: both entities occur in training
 
@@ -34,7 +35,12 @@ class PreparedGraph:
     def __init__(
         self, kg: KnowledgeGraph, device: torch.device | str = "cpu", *, graph: Graph | None = None
     ) -> None:
-        if graph is None:
+        self._folder = (
+            kg.stored("train") if graph is None and isinstance(kg, KnowledgeGraph) else None
+        )
+        if self._folder is not None:
+            graph = stored_graph(self._folder)
+        elif graph is None:
             graph = build_graph(kg.train, kg.n_entities, kg.n_relations)
         self.kg, self.graph = kg, graph.to(device)
         self._known: dict[tuple[str, ...], KnownTriples] = {}
@@ -61,11 +67,15 @@ class PreparedGraph:
     @cached_property
     def edges(self) -> Edges:
         """Edges in both directions."""
+        if self._folder is not None:
+            return stored_edges(self._folder).to(self.device)
         return both_ways(self.graph)
 
     @cached_property
     def arrivals(self) -> Arrivals:
         """Which kinds of edges arrive at each entity."""
+        if self._folder is not None:
+            return stored_arrivals(self._folder).to(self.device)
         return arrivals(self.edges)
 
     @cached_property
@@ -76,7 +86,7 @@ class PreparedGraph:
     @cached_property
     def seen_R(self) -> Tensor:
         """Which relations occur in training."""
-        return torch.bincount(self.train_M3[:, 1], minlength=self.n_relations) > 0
+        return torch.bincount(self.graph.outgoing.relations_M, minlength=self.n_relations) > 0
 
     @cached_property
     def slots(self) -> ContextSlots:
@@ -101,11 +111,23 @@ class PreparedGraph:
     def known(self, *splits: str) -> KnownTriples:
         """Returns the index of the triples of the given splits (default: all)."""
         splits = splits or SPLITS
+        if splits not in self._known and (stored := self._stored_known(splits)):
+            self._known[splits] = stored
         if splits not in self._known:
             rows = [getattr(self.kg, split) for split in splits]
             known_M3 = torch.cat([torch.cat(rows).to(self.device), self._added_N3])
             self._known[splits] = KnownTriples(_less(known_M3, self._removed_N3))
         return self._known[splits]
+
+    def _stored_known(self, splits: tuple[str, ...]) -> KnownTriples | None:
+        """Returns the folder's index if it has just these splits: others may be empty."""
+        folder = self._folder and self.kg.stored(*SPLITS)
+        if folder is None or any(len(self.kg.splits[s]) for s in SPLITS if s not in splits):
+            return None
+        rows = [self.kg.splits[split] for split in splits if len(self.kg.splits[split])]
+        known_M3 = (rows[0] if len(rows) == 1 else torch.cat(rows)).to(self.device)
+        lists = {part: own.to(self.device) for part, own in stored_known(folder).items()}
+        return KnownTriples(known_M3, lists)
 
     def triples(self, split: str, test_set: TestSet = "all") -> Tensor:
         """Returns a split's triples as int64 on the device.
@@ -130,6 +152,7 @@ class PreparedGraph:
         if device.type == self.device.type and device.index in (None, self.device.index):
             return self
         moved = PreparedGraph(self.kg, device, graph=self.graph)
+        moved._folder = self._folder
         moved._added_N3, moved._removed_N3 = self._added_N3.to(device), self._removed_N3.to(device)
         return moved
 

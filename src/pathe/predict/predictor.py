@@ -26,6 +26,7 @@ from pathe.core.types import (
     Query,
     Side,
     check_fact,
+    check_frontier,
     check_k,
     chunks,
     open_part,
@@ -132,7 +133,14 @@ class Predictor:
         n_paths: int | None = None,
         seed: int | None = None,
         device: torch.device | str = "auto",
+        frontier: int | None = None,
     ) -> None:
+        """`frontier` is the number of entities per query that bridges pass messages between.
+
+        0 is all of them, which is exact. By default, only graphs of a million triples and more have
+        a frontier. It is for models that work on any graph.
+        """
+        check_frontier(frontier)
         model, kg = _model_and_graph(model, kg)
         if n_paths is not None and n_paths < 1:
             raise ConfigError(f"n_paths must be at least 1; got {n_paths}.")
@@ -142,8 +150,10 @@ class Predictor:
         self.artifact, self.relation_map = model, dict(relation_map or {})
         self.entity_names, self.relation_names = GrowingVocabulary(kg.entities), kg.relations
         self.scorer = build_scorer(
-            model.model, model.config, prepare(kg, as_device(device)), n_paths=n_paths, seed=seed
-        )
+            model.model, model.config, prepare(kg, as_device(device)), n_paths=n_paths, seed=seed,
+            frontier=frontier,
+        )  # fmt: skip
+        self._frontier = frontier
         self._writing = threading.Lock()
         self._types: str | TypesOf | None = None
         self._chosen: Choices | None = None
@@ -175,7 +185,7 @@ class Predictor:
         other._writing, scorer = threading.Lock(), other.scorer
         other.scorer = build_scorer(
             self.artifact.model, self.artifact.config, other.prepared,
-            n_paths=scorer.n_paths, seed=scorer.seed,
+            n_paths=scorer.n_paths, seed=scorer.seed, frontier=other._frontier,
         )  # fmt: skip
         other._chosen = other._judged = None
         return other

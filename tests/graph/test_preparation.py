@@ -1,0 +1,330 @@
+"""A prepared folder opens as the graph that its files make, or says why it doesn't."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from support.places import ROOT
+from support.prepared import (
+    assert_same_graph,
+    prepare_data,
+    tiny_pieces,
+    write_parts,
+)
+
+from pathe.core.errors import DataError
+from pathe.data import part_runs
+from pathe.data.columns import ReadOptions
+from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.graph.indexing import PHASES
+from pathe.graph.prepared import PreparedGraph
+
+
+@pytest.mark.parametrize("held_out", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_prepared_graph_is_the_graph_of_the_files(tmp_path, seed, held_out):
+    data = write_parts(tmp_path / "data", seed, held_out)
+    with tiny_pieces(rows=3 + seed, names=1 + seed):
+        about = prepare_data(data, tmp_path / "out")
+    opened = KnowledgeGraph.read(tmp_path / "out", every_relation=True)
+    assert opened.stored("train", "valid", "test") is not None
+    assert_same_graph(opened, KnowledgeGraph.read(data, every_relation=True))
+    assert about["splits"] == {split: len(rows) for split, rows in opened.splits.items()}
+    assert not (tmp_path / "out" / "unfinished").exists()
+
+
+def test_pieces_of_other_sizes_give_the_same_bytes(tmp_path):
+    data = write_parts(tmp_path / "data", 3, True)
+    with tiny_pieces(rows=4, names=2):
+        one = prepare_data(data, tmp_path / "one")
+    assert prepare_data(data, tmp_path / "other") == one
+
+
+@pytest.mark.parametrize("data", ["europe.csv", "films.csv"])
+def test_one_file_and_a_split_of_it(tmp_path, data):
+    path = ROOT / "examples" / data
+    prepare_data(path, tmp_path / "whole")
+    assert_same_graph(KnowledgeGraph.read(tmp_path / "whole"), KnowledgeGraph.read(path))
+    shares = (0.8, 0.1, 0.1)
+    prepare_data(path, tmp_path / "split", split=shares)
+    expected = KnowledgeGraph.read(path, split=shares)
+    assert_same_graph(KnowledgeGraph.read(tmp_path / "split"), expected)
+    # or split it after preparing
+    later = KnowledgeGraph.read(tmp_path / "whole", split=shares)
+    assert later.fingerprint() == expected.fingerprint()
+    assert_same_graph(later, expected)
+    with pytest.raises(DataError, match="its own splits"):
+        KnowledgeGraph.read(tmp_path / "split", split=shares)
+
+
+RDF = """@prefix ex: <http://example.org/> .
+@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .
+ex:{0} ex:near ex:{1} ; rdfs:label "{0} town"@en, "Ort {0}"@de .
+ex:{1} ex:near ex:c ; rdfs:label "same" ; ex:height 3 .
+ex:c rdfs:label "same" .
+ex:unused rdfs:label "nowhere" .
+ex:near rdfs:label "is near" .
+"""
+
+
+def test_labels_and_prefixes_of_rdf_parts(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    for i, pair in enumerate(("ab", "bd", "ea")):
+        (data / f"part-{i}.ttl").write_text(RDF.format(*pair))
+    with tiny_pieces():
+        prepare_data(data, tmp_path / "out", language="de,en")
+    opened = KnowledgeGraph.read(tmp_path / "out")
+    read = KnowledgeGraph.read(data, options=ReadOptions(language="de,en"))
+    assert_same_graph(opened, read)
+    for name in ("prefixes", "base"):
+        assert getattr(opened.names, name) == getattr(read.names, name)
+    assert opened.names.labelled.to_pylist() == read.names.labelled.to_pylist()
+    assert opened.names.labels.to_pylist() == read.names.labels.to_pylist()
+    assert opened.entities.exact("Ort a") == "http://example.org/a"
+    assert opened.entities.exact("ex:c") == "http://example.org/c"
+    assert opened.relations.exact("is near") == "http://example.org/near"
+    assert opened.names.with_label("same") == read.names.with_label("same")
+    more = ReadOptions(prefixes=(("other", "http://example.org/"),))
+    again = KnowledgeGraph.read(tmp_path / "out", options=more)
+    assert again.entities.exact("other:a") == "http://example.org/a"
+    with pytest.raises(DataError, match="--language"):
+        KnowledgeGraph.read(tmp_path / "out", options=ReadOptions(language="en"))
+
+
+class Killed(BaseException):
+    """Ends a run as a signal would: nothing catches it."""
+
+
+def killing(phase: str, calls: int):
+    """Shows a phase; ends the run in it, after some calls of the progress function."""
+
+    @contextmanager
+    def show(title):
+        left = calls
+
+        def progress(done, total):
+            nonlocal left
+            left -= 1
+            if title == phase and left < 0:
+                raise Killed
+
+        yield progress
+        if title == phase:
+            raise Killed  # before it is written down that the phase is done
+
+    return show
+
+
+EVERY = ["reading", "names", "triples", *PHASES, "checksums"]
+
+
+@pytest.mark.parametrize("phase", EVERY)
+@pytest.mark.parametrize("calls", [1, 1000])
+def test_a_run_that_was_killed_continues(tmp_path, phase, calls):
+    data = write_parts(tmp_path / "data", 5, True)
+    complete = phase == "checksums" and calls == 1000  # killed after the manifest was written
+    seen = []
+
+    @contextmanager
+    def show(title):
+        seen.append(title)
+        yield lambda done, total: None
+
+    with tiny_pieces(rows=12, names=8):
+        whole = prepare_data(data, tmp_path / "whole")
+        with pytest.raises(Killed):
+            prepare_data(data, tmp_path / "out", killing(phase, calls))
+        if not complete:
+            with pytest.raises(DataError, match=r"interrupted.*again"):
+                KnowledgeGraph.read(tmp_path / "out", every_relation=True)
+        assert prepare_data(data, tmp_path / "out", show) == whole
+    # finished phases aren't repeated
+    assert seen == (["checking"] if complete else EVERY[EVERY.index(phase) :])
+    files = {path.name for path in (tmp_path / "out").iterdir()}
+    assert files == {path.name for path in (tmp_path / "whole").iterdir()}
+
+
+def test_parts_that_were_read_are_not_read_again(tmp_path):
+    data = write_parts(tmp_path / "data", 1, False)
+    bad = data / "part-00002.tsv"
+    good = bad.read_text(encoding="utf-8")
+    bad.write_text(good + "only two\tcolumns\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"part-00002.tsv, line \d+: expected 3 columns"):
+        prepare_data(data, tmp_path / "out")
+    bad.write_text(good, encoding="utf-8")  # corrected: the run continues
+    with mock.patch.object(part_runs, "read_batches", wraps=part_runs.read_batches) as read:
+        prepare_data(data, tmp_path / "out")
+    assert [call.args[0].name for call in read.call_args_list] == ["part-00002.tsv"]
+    assert_same_graph(KnowledgeGraph.read(tmp_path / "out"), KnowledgeGraph.read(data))
+
+
+def test_a_process_that_was_killed_leaves_what_it_has_read(tmp_path):
+    data = write_parts(tmp_path / "data", 2, False)
+    code = """
+import os, signal, sys
+from pathe.data import part_runs
+before, read = [], part_runs.read_batches
+def killed(path, *rest):
+    before.append(path)
+    for batch in read(path, *rest):
+        if len(before) == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield batch
+part_runs.read_batches = killed
+sys.argv = ["pathe", "prepare", *sys.argv[1:]]
+from pathe.cli.main import main
+main()
+"""
+    command = [sys.executable, "-c", code, str(data), str(tmp_path / "out")]
+    assert subprocess.run(command, env=os.environ).returncode == -signal.SIGKILL
+    with mock.patch.object(part_runs, "read_batches", wraps=part_runs.read_batches) as read:
+        prepare_data(data, tmp_path / "out")
+    assert read.call_count == 1
+    assert_same_graph(KnowledgeGraph.read(tmp_path / "out"), KnowledgeGraph.read(data))
+
+
+def test_changed_data_is_not_mixed_with_what_was_read(tmp_path):
+    data = write_parts(tmp_path / "data", 1, False)
+    with pytest.raises(Killed):
+        prepare_data(data, tmp_path / "out", killing("names", 0))
+    part = data / "part-00000.tsv"
+    part.write_text(part.read_text(encoding="utf-8") + "x\ty\tz\n", encoding="utf-8")
+    with pytest.raises(DataError, match="data has changed"):
+        prepare_data(data, tmp_path / "out")
+    with pytest.raises(DataError, match="other data or options"):
+        prepare_data(data, tmp_path / "out", on_error="skip")
+
+
+def test_only_one_process_prepares_a_folder(tmp_path):
+    data = write_parts(tmp_path / "data", 1, False)
+
+    @contextmanager
+    def show(title):
+        with pytest.raises(DataError, match="another process"):
+            prepare_data(data, tmp_path / "out")
+        yield lambda done, total: None
+
+    prepare_data(data, tmp_path / "out", show)
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    data = write_parts(tmp_path / "data", 4, False)
+    prepare_data(data, tmp_path / "out")
+    return tmp_path / "out"
+
+
+def test_damage_is_an_error(prepared):
+    path = prepared / "edges.relations_M.npy"
+    content = path.read_bytes()
+    path.write_bytes(content[:-4])
+    with pytest.raises(DataError, match=r"damaged: edges.relations_M.npy should have [\d,]+ bytes"):
+        KnowledgeGraph.read(prepared)
+    path.unlink()
+    with pytest.raises(DataError, match="is missing"):
+        KnowledgeGraph.read(prepared)
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))  # found by looking at all bytes
+    assert KnowledgeGraph.read(prepared).n_entities
+    with pytest.raises(DataError, match=r"the content of edges.relations_M.npy has changed"):
+        prepare_data(prepared.parent / "data", prepared)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda about: about | {"format_version": 2}, r"version 1, found .* of version 2"),
+        (lambda about: about | {"n_entities": 7}, "prepared.json has been changed"),
+        (lambda about: [], "prepared.json can't be read"),
+    ],
+)
+def test_another_version_or_a_changed_manifest_is_an_error(prepared, change, message):
+    path = prepared / "prepared.json"
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+    with pytest.raises(DataError, match=message):
+        KnowledgeGraph.read(prepared)
+
+
+def test_a_truncated_manifest_is_an_error(prepared):
+    path = prepared / "prepared.json"
+    path.write_text(path.read_text()[:100])
+    with pytest.raises(DataError, match="damaged"):
+        KnowledgeGraph.read(prepared)
+
+
+def test_relations_that_train_lacks(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "train.tsv").write_text("a\tr\tb\nb\tr\tc\n")
+    (data / "valid.tsv").write_text("a\tr\tc\n")
+    (data / "test.tsv").write_text("c\tr\ta\nc\tnew\td\n")
+    prepare_data(data, tmp_path / "every")
+    with pytest.raises(DataError, match="'new' isn't among the training relations"):
+        KnowledgeGraph.read(tmp_path / "every")
+    opened = KnowledgeGraph.read(tmp_path / "every", every_relation=True)
+    assert_same_graph(opened, KnowledgeGraph.read(data, every_relation=True))
+    prepare_data(data, tmp_path / "some", on_error="skip")
+    read = KnowledgeGraph.read(data, options=ReadOptions(on_error="skip"))
+    assert_same_graph(KnowledgeGraph.read(tmp_path / "some"), read)
+    assert read.n_entities == 3
+
+
+def test_a_changed_graph_is_not_taken_from_the_folder(prepared):
+    kg = KnowledgeGraph.read(prepared)
+    fewer = replace(kg, train=kg.train[:-1])
+    assert fewer.stored("train") is None
+    assert fewer.fingerprint() != kg.fingerprint()
+    assert PreparedGraph(fewer).graph.n_triples == len(kg.train) - 1
+    whole = PreparedGraph(kg)
+    less = whole.remove(kg.train[:2])
+    assert less.edges.triples_M.max() == len(kg.train) - 3
+    assert len(less.arrivals.entry_M) == 2 * (len(kg.train) - 2)
+    assert not less.known().contains(kg.train[:2]).any()
+    more, _ = whole.add(torch.tensor([[0, 0, kg.n_entities]]), kg.n_entities + 1)
+    assert more.edges.n_entities == kg.n_entities + 1
+
+
+def test_arrays_are_maps_that_nobody_can_write_to(prepared):
+    kg = KnowledgeGraph.read(prepared)
+    maps = (prepared / "train.npy").stat().st_ino
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    assert any(f" {maps} " in line and "r--s" in line for line in lines)
+    assert kg.train.sum() > 0
+
+
+def test_a_grail_pair_is_refused(tmp_path):
+    for name in ("g", "g_ind"):
+        (tmp_path / name).mkdir()
+        for split in ("train", "valid", "test"):
+            (tmp_path / name / f"{split}.txt").write_text("a\tr\tb\n")
+    with pytest.raises(DataError, match="GraIL pair"):
+        prepare_data(tmp_path / "g", tmp_path / "out")
+
+
+def test_a_prepared_folder_is_not_prepared_again(prepared, tmp_path):
+    with pytest.raises(DataError, match="is prepared already"):
+        prepare_data(prepared, tmp_path / "again")
+    other = write_parts(tmp_path / "other", 9, False)
+    with pytest.raises(DataError, match="holds a graph from other data"):
+        prepare_data(other, prepared)
+
+
+def test_a_graph_without_room_for_one_number_per_row_is_sorted_by_columns():
+    from pathe.graph.indexing import _sorted_unique
+
+    rows = np.random.default_rng(0).integers(0, 4, (3, 50))
+    fast = _sorted_unique(list(rows), 0, 4, (4, 4))
+    slow = _sorted_unique(list(rows), 0, 4, (1 << 40, 1 << 40))
+    for one, other in zip(fast, slow, strict=True):
+        assert one.tolist() == other.tolist()
