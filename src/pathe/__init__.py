@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    __version__: str
     from pathe.core.errors import PatheError as PatheError
     from pathe.data.knowledge_graph import KnowledgeGraph as KnowledgeGraph
     from pathe.data.schema import coverage as coverage
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 # Idle OpenMP threads spin before they sleep. On busy cores the default made training many times
 # slower; a short spin costs nothing on idle ones.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
-
-try:
-    __version__ = version("pathe")
-except PackageNotFoundError:  # a checkout on the path, not installed
-    __version__ = "0+unknown"
 
 # The public names and where they are; loaded on first use, so that `pathe --help` needs no torch.
 _DOOR = {
@@ -55,6 +50,8 @@ __all__ = list(_DOOR)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name not in _DOOR:
         raise AttributeError(f"module 'pathe' has no attribute {name!r}; it has {', '.join(_DOOR)}")
     module, _, attribute = _DOOR[name].rpartition(".")
@@ -63,3 +60,13 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return [*_DOOR, "__version__"]
+
+
+def _version() -> str:
+    """Returns the installed version; looking it up takes longer than all else here."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("pathe")
+    except PackageNotFoundError:  # a checkout on the path, not installed
+        return "0+unknown"

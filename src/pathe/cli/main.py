@@ -5,9 +5,13 @@ from __future__ import annotations
 import atexit
 import gc
 import inspect
+import json
+import signal
 import sys
-from collections.abc import Callable
-from typing import Annotated
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -16,11 +20,14 @@ from pathe.cli.facts import check, classify, missing
 from pathe.cli.graph import analyze, convert, paths, prepare
 from pathe.cli.lab import reproduce, tune
 from pathe.cli.model import config, evaluate, train
-from pathe.cli.output import err, out, prepare_output
+from pathe.cli.output import err, out, prepare_output, tell
 from pathe.cli.pretrain import pretrain
 from pathe.cli.serve import serve
 from pathe.cli.use import embed, predict, pull, push, rules, schema, similar
 from pathe.core.errors import Interrupted, PatheError
+from pathe.core.files import FULL
+
+MOST_SHOWN = 2000  # characters of an error
 
 app = typer.Typer(
     name="pathe",
@@ -86,29 +93,90 @@ for panel, commands in PANELS.items():
 
 
 def main() -> None:
-    """Runs a command; errors that the user can fix exit with code 2 and no traceback."""
+    """Runs a command; errors that the user can fix exit with code 2 and no traceback.
+
+    Ctrl-C exits with code 130, SIGTERM with 143. With --json or --jsonl, the last line on stderr is
+    the error as a JSON object.
+    """
     prepare_output()
     gc.set_threshold(200_000)  # imports create a million objects that stay: scan them rarely
     atexit.register(gc.freeze)  # and not at exit
     args = [a for a in sys.argv[1:] if a != "--debug"]
-    if len(args) < len(sys.argv) - 1:
-        app(args)
-        return
+    as_json = any(a in ("--json", "--jsonl") for a in args)
+    with _stoppable():
+        if len(args) < len(sys.argv) - 1:
+            app(args)
+            return
+        try:
+            _run(args, as_json)
+        except Exception as error:
+            code, text = _explain(error)
+            _fail(error, text, code, as_json)
+
+
+def _run(args: list[str], as_json: bool) -> None:
+    """Runs a command; with JSON, wrong options are raised instead of shown."""
     try:
-        app(args)
-    except Interrupted as stopped:
-        err.print(escape(str(stopped)), soft_wrap=True)
-        raise SystemExit(130) from None
-    except (PatheError, OSError) as error:
-        _fail(str(error))
-    except MemoryError:
-        _fail("out of memory")
-    except RuntimeError as error:
-        if "allocate" not in str(error):  # how torch says it
-            raise
-        _fail("out of memory: request less at once, e.g. smaller batches")
+        code = app(args, standalone_mode=not as_json)
+    except SystemExit as stop:
+        if isinstance(stop.__context__, BrokenPipeError):  # of `pathe --help | head -1`
+            raise SystemExit(0) from None
+        raise
+    if isinstance(code, int):
+        raise SystemExit(code)
 
 
-def _fail(text: str) -> None:
-    err.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
-    raise SystemExit(2)
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Ends a command on Ctrl-C and SIGTERM with their exit codes, after it has cleaned up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(signum: int, frame: Any) -> None:
+        raise SystemExit(128 + signum)
+
+    names = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+    before = {signum: signal.signal(signum, stop) for signum in names}
+    try:
+        yield
+    except SystemExit as ended:
+        for signum, name in names.items():
+            if ended.code == 128 + signum and not isinstance(ended.__context__, Interrupted):
+                tell(f"stopped by {name}")
+        raise
+    finally:
+        for signum, old in before.items():
+            signal.signal(signum, old)
+
+
+def _explain(error: Exception) -> tuple[int, str]:
+    """Returns the exit code and the text of an error; raises it again if it is a bug."""
+    match error:
+        case Interrupted():
+            return error.code, str(error)
+        case OSError() if error.errno in FULL:
+            where = f"{error.filename}: " if error.filename else ""
+            return 2, f"{where}can't be written: the disk is full ({error.strerror})"
+        case PatheError() | OSError():
+            return 2, str(error)
+        case MemoryError():
+            return 2, "out of memory: ask for less at once, or use a machine with more memory"
+        case RuntimeError() if "allocate" in str(error):  # how torch says it
+            return 2, "out of memory: request less at once, e.g. smaller batches"
+    if hasattr(error, "format_message"):  # of an option
+        return 2, str(error.format_message())
+    raise error
+
+
+def _fail(error: Exception, text: str, code: int, as_json: bool) -> None:
+    if len(text) > MOST_SHOWN:
+        text = f"{text[:MOST_SHOWN]} ... ({len(text) - MOST_SHOWN:,} more characters)"
+    if as_json:
+        about = {"error": text, "kind": type(error).__name__, "exit_code": code}
+        sys.stderr.write(json.dumps(about, ensure_ascii=False) + "\n")
+    elif isinstance(error, Interrupted):
+        err.print(escape(text), soft_wrap=True)
+    else:
+        err.print(f"[bold red]error:[/] {escape(text)}", soft_wrap=True)
+    raise SystemExit(code) from error

@@ -191,12 +191,17 @@ def evaluate(source: ModelOnData, options: EvaluateOptions, output: Output) -> N
     artifact, kg, device = source.load()
     from pathe.evaluation.ranking import RELATION_ROW, relation_rows
     from pathe.evaluation.ranking import evaluate as evaluate_model
+    from pathe.graph.leakage import warnings_of
+    from pathe.graph.prepared import prepare
 
+    prepared = prepare(kg)
+    for text in warnings_of(prepared):
+        tell(f"warning: {text}")
     how = {key: value for key, value in vars(options).items() if key not in ("on", "per_relation")}
     how |= {"split": split, "device": device, "frontier": source.frontier}
     source.tell_frontier(artifact, kg)
     with progress_bar("ranking") as progress:
-        result = evaluate_model(artifact, kg, **how, progress=progress)
+        result = evaluate_model(artifact, prepared, **how, progress=progress)
     result |= {"data": kg.name, "fingerprint": kg.fingerprint()}
     parts = [*show.result(result)]
     if options.per_relation:

@@ -484,6 +484,7 @@ def _report(report: ReadReport, whose: str = "") -> None:
         (report.duplicates, "duplicate triple", "removed"),
         (report.n_labels, "label", "read"),
         (report.literals, "triple", "with a literal left out"),
+        (report.quoted, "triple", "about triples (RDF-star) left out"),
         (report.skipped, "bad line", f"skipped; the first: {report.first_skipped}"),
         (report.unknown_relations, "triple", "with an unknown relation dropped"),
     )

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console, RenderableType
 
+from pathe.core.errors import PatheError
+
 if TYPE_CHECKING:
     from pathe.core.types import Progress
     from pathe.data.names import Names
@@ -35,6 +37,10 @@ PIPED_WIDTH = 1000  # for files and pipes: no table or sentence is wider
 
 def prepare_output() -> None:
     """Escapes characters that a stream can't encode; doesn't wrap piped output."""
+    for name in ("stdin", "stdout", "stderr"):  # in the order of their numbers
+        if getattr(sys, name) is None:  # closed, as by >&-: nobody wants to read it
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -134,5 +140,15 @@ def _piped() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard()
         raise SystemExit(0) from None
+    except OSError as error:
+        if error.filename is not None:  # of a file, not of stdout
+            raise
+        _discard()
+        raise PatheError(f"stdout: can't be written ({error.strerror or error})") from None
+
+
+def _discard() -> None:
+    """Throws away what is still to be written to stdout, which can't take it."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -12,9 +12,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-import yaml
-
 from pathe.core.errors import ConfigError, UnknownNameError, nearest
+from pathe.core.yaml_files import load_yaml, read_text
 
 T = TypeVar("T")
 
@@ -190,10 +189,11 @@ def read_overrides(assignments: list[str], say: Say | None = None) -> dict[str, 
         key, equals, text = word.partition("=")
         if not equals:
             raise ConfigError(f"--set takes key=value; got {word!r}.")
+        shown = word if len(word) <= 100 else f"{word[:100]}..."
         try:
-            settings[key.strip()] = yaml.safe_load(text) if text else text
-        except yaml.YAMLError:
-            raise ConfigError(f"--set {word}: the value can't be read as YAML.") from None
+            settings[key.strip()] = load_yaml(text, "") if text else text
+        except ConfigError:
+            raise ConfigError(f"--set {shown}: the value can't be read as YAML.") from None
     return current_names(settings, say)
 
 
@@ -215,12 +215,9 @@ def preset_text(name: str) -> str:
 def read_preset(name: str, say: Say | None = None) -> Config:
     """Returns the defaults changed by a preset: one by name, or the path of a YAML file."""
     path = Path(name)
-    text = path.read_text() if path.suffix in (".yaml", ".yml") else preset_text(name)
-    try:
-        settings = yaml.safe_load(text) or {}
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{name}: not a YAML file: {error}") from None
-    if not isinstance(settings, dict):
+    text = read_text(path) if path.suffix in (".yaml", ".yml") else preset_text(name)
+    settings = load_yaml(text, name) or {}
+    if not isinstance(settings, dict) or not all(isinstance(key, str) for key in settings):
         raise ConfigError(f"{name}: expected lines of `key: value`, got {type(settings).__name__}.")
     return configure(settings=current_names(settings, say), source=f"preset {name}")
 

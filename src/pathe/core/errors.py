@@ -31,7 +31,11 @@ class TrainingError(PatheError):
 
 
 class Interrupted(PatheError):
-    """A run that was stopped on purpose; says how to continue it."""
+    """A run that was stopped on purpose; says how to continue it, and has the exit code."""
+
+    def __init__(self, text: str, signum: int = 2) -> None:
+        super().__init__(text)
+        self.code = 128 + signum  # as shells report a process that was ended by a signal
 
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> str:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from pathe.core.errors import DataError
 from pathe.core.files import check_new_folder, check_place
 from pathe.core.types import PARTS, Fact, chunks, is_fact
+from pathe.data.compressed import open_compressed
 
 TEXT = {".tsv": "\t", ".txt": "\t", ".csv": ","}
 RDF = {
@@ -73,6 +74,7 @@ class ReadReport:
     rows: int = 0
     duplicates: int = 0
     literals: int = 0
+    quoted: int = 0  # triples about triples, as in RDF-star
     skipped: int = 0
     unknown_relations: int = 0
     notes: list[str] = field(default_factory=list)
@@ -120,9 +122,13 @@ def existing_path(data: str | Path) -> Path | None:
     """Returns the path if it exists; None if `data` is an address or the name of a data set."""
     if is_store(data):
         return None
-    path = Path(data).expanduser()
-    if path.exists():
-        return path
+    try:
+        path = Path(data).expanduser()
+        if path.exists():
+            return path
+    except (RuntimeError, OSError, ValueError) as error:  # ~nobody, a name too long, a zero byte
+        why = getattr(error, "strerror", None) or error
+        raise DataError(f"{str(data)[:200]}: not a path that can be read ({why})") from None
     if os.sep in str(data) or split_suffix(path)[1]:
         raise DataError(f"{data}: no such file or folder")
     return None
@@ -273,9 +279,9 @@ def is_utf8(name: bytes) -> bool:
 def open_stream(path: Path) -> Any:
     """Opens the file as a pa.NativeFile of its decompressed bytes."""
     _, _, compression = split_suffix(path)
-    if compression == ".xz":
-        return pa.PythonFile(lzma.open(path), mode="r")
-    return pa.input_stream(str(path), compression=COMPRESSIONS.get(compression))
+    if compression:
+        return open_compressed(path, COMPRESSIONS[compression])
+    return pa.input_stream(str(path), compression=None)
 
 
 def known_header(names: list[str]) -> tuple[int, int, int] | None:

@@ -317,11 +317,15 @@ def _records(path: Path, delimiter: str, quoted: bool) -> Iterator[tuple[int, li
 
 def physical_lines(stream: Any) -> Iterator[bytes]:
     """Yields physical lines with their ends (LF, CRLF or CR), without a byte-order mark."""
-    carry = stream.read(len(_BOM)).removeprefix(_BOM)
+    pieces = [stream.read(len(_BOM)).removeprefix(_BOM)]  # of a line that isn't complete
     while block := stream.read(1 << 20):
-        *lines, carry = (carry + block).splitlines(keepends=True)
+        if b"\n" not in block and b"\r" not in block and not pieces[-1].endswith(b"\r"):
+            pieces.append(block)  # joined once: a line may be long
+            continue
+        *lines, carry = (b"".join(pieces) + block).splitlines(keepends=True)
         yield from lines  # the last may continue in the next block, even with the LF of a CRLF
-    yield from carry.splitlines(keepends=True)
+        pieces = [carry]
+    yield from b"".join(pieces).splitlines(keepends=True)
 
 
 def small_table(path: Path, what: str) -> Iterator[tuple[int, list[str]]]:

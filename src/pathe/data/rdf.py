@@ -22,6 +22,7 @@ from pathe.data.columns import (
 from pathe.data.iris import check_base, from_iri
 from pathe.data.names import BASE
 from pathe.data.ntriples import ntriples_batches
+from pathe.data.xml_bounds import BoundedXml
 
 _BY_LINE = (".nt", ".nq")  # one statement per line, so a bad line can be skipped
 _LABELS = {
@@ -47,7 +48,10 @@ def rdf_batches(
         return
     namer = blank_namer(path.name.split(".")[0], suffix in _BY_LINE)
     with reading(path):
-        quads = ox.parse(open_stream(path), format=getattr(ox.RdfFormat, RDF[suffix]))
+        stream = open_stream(path)
+        if RDF[suffix] == "RDF_XML":
+            stream = BoundedXml(stream, path)
+        quads = ox.parse(stream, format=getattr(ox.RdfFormat, RDF[suffix]))
         good = _checked(quads, path, suffix, options, report)
         rows = ((quad.subject, quad.predicate, quad.object) for quad in good)
         yield from checked(row_batches(named_rows(ox, rows, namer, options, report)))
@@ -85,7 +89,9 @@ def named_rows(
         return namer(node.value)
 
     for head, relation, tail in triples:
-        if isinstance(tail, ox.NamedNode | ox.BlankNode):
+        if isinstance(head, ox.Triple) or isinstance(tail, ox.Triple):
+            report.quoted += 1
+        elif isinstance(tail, ox.NamedNode | ox.BlankNode):
             yield [name(head), name(relation), name(tail)]
         elif relation.value in _LABELS and isinstance(tail, ox.Literal):
             rank = order(tail.language), _LABELS[relation.value]

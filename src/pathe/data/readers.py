@@ -106,6 +106,8 @@ def _fail_empty(path: Path, before: ReadReport, report: ReadReport) -> None:
         why = f"{lines}. Correct the file; the first is {report.first_skipped}"
     if literals := report.literals - before.literals:
         why = f"{literals:,} had literals, which are left out; expected links of two entities."
+    elif quoted := report.quoted - before.quoted:
+        why = f"{quoted:,} are about other triples (RDF-star), which are left out."
     elif report.n_labels > before.n_labels:
         why = "it has only labels; expected links of two entities."
     raise DataError(f"{path}: contains no triples; {why}")

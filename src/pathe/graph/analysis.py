@@ -11,6 +11,7 @@ from torch import Tensor
 from pathe.core.randomness import keyed, mix
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.graph.adjacency import Adjacency, Graph, merge, owners
+from pathe.graph.leakage import leakage, sentences
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.graph.walks import sample_walks
 
@@ -54,13 +55,15 @@ def analyze(kg: KnowledgeGraph | PreparedGraph, *, seed: int = 0, top: int = 11)
               one_tail, one_head: relations of which nearly every head has one tail, or vice versa
     contexts  [{round, alone, distinct}]: share of entities with a unique Weisfeiler-Lehman code,
               and distinct codes per entity; round 0 is the relational context
-    leakage   overlap (triples of valid, test also in train); symmetric, inverse and duplicate
-              relations: [{relations, triples, shares}], where both shares are at least 0.8 without
-              self-loops, in all splits together, since a random split separates pairs;
+    leakage   overlap (triples of valid, test also in train); test_in_valid; symmetric, inverse and
+              duplicate relations: [{relations, triples, shares}], where both shares are at least
+              0.8 without self-loops, in all splits together, since a random split separates pairs;
               partly_symmetric: relations of which 0.2 to 0.8 of the triples are reversed, as in
               graphs that lack facts; test: shares of test triples whose pair train links
-              (linked_same, linked_reverse), and that follow from train by a symmetric, inverse or
-              duplicate relation (leaked)
+              (linked_same, linked_reverse), that are in train or follow from it by a symmetric,
+              inverse or duplicate relation (leaked); given_away: shares of test triples that
+              another relation of train gives away, in the same or the other direction (copied,
+              inverted); warnings: sentences
     pairs     shares of train and valid triples whose entities another training triple links, in
               either direction
     walks     dead_ends: without_out, without_in, isolated (entities without a training triple);
@@ -168,15 +171,19 @@ def _leakage(prepared: PreparedGraph) -> Stats:
         follows_N = torch.isin(test_B3[rows_N, 1] * kg.n_relations + others_N, codes_L)
         leaked_B[rows_N[follows_N]] = True
         linked[f"linked_{direction}"] = _ratio(len(rows_N.unique()), len(kg.test))
-    splits = (("valid", kg.valid), ("test", kg.test))
+    leaked_B |= train.contains(kg.test)
+    found = leakage(prepared)
     symmetric = [rule for rule in rules["reverse"] if len(rule["relations"]) == 1]
     return {
-        "overlap": {k: int(train.contains(v).sum()) for k, v in splits},
+        "overlap": {split: found[f"{split}_in_train"] for split in ("valid", "test")},
+        "test_in_valid": found["test_in_valid"],
         "symmetric": [rule for rule in symmetric if rule["shares"][0] >= RULE_SHARE],
         "partly_symmetric": [rule for rule in symmetric if rule["shares"][0] < RULE_SHARE],
         "inverse": [rule for rule in rules["reverse"] if len(rule["relations"]) == 2],
         "duplicate": rules["same"],
         "test": linked | {"leaked": _ratio(int(leaked_B.sum()), len(kg.test))},
+        "given_away": {key: found[key] for key in ("copied", "inverted")},
+        "warnings": sentences(found, {k: len(v) for k, v in kg.splits.items()}),
     }
 
 
@@ -317,7 +324,8 @@ def _verdict(result: Stats) -> Stats:
     bad = contexts == "poor" or ratings.count("poor") > 1
     grade = GRADES["poor" if bad else "good" if set(ratings) == {"good"} else "fair"]
     ends = result["walks"]["dead_ends"]
-    sentences = [
+    said = [
+        *result["leakage"]["warnings"],
         f"Relational diversity is {diversity}: {counts['relations_in_train']} relations, as "
         f"diverse as {relations['effective']:.1f} equally frequent ones; the two most frequent "
         f"make up {relations['top_two_share']:.0%} of the triples.",
@@ -329,26 +337,26 @@ def _verdict(result: Stats) -> Stats:
         f"rounds of message passing, {last['distinct']:.0%} and {last['alone']:.0%}.",
     ]
     if contexts == "poor":
-        sentences[-1] += (
+        said[-1] += (
             " Vectors alone will confuse entities; bridges and relation prediction can work well."
         )
     if unseen := sum(counts["unseen"].values()):
         have = "triples have" if unseen > 1 else "triple has"
-        sentences.append(f"{unseen:,} held-out {have} an entity that doesn't occur in train.")
+        said.append(f"{unseen:,} held-out {have} an entity that doesn't occur in train.")
     test = result["leakage"]["test"]
     if leaked := test["leaked"]:
-        sentences.append(
-            f"{100 * leaked:.1f} % of the test triples follow from train by a symmetric, inverse "
-            "or duplicate relation."
+        said.append(
+            f"{100 * leaked:.1f} % of the test triples are in train, or follow from it by a "
+            "symmetric, inverse or duplicate relation."
         )
     if (reverse := test["linked_reverse"] or 0) > REVERSE_SHARE:
-        sentences.append(
+        said.append(
             f"{100 * reverse:.1f} % of the test pairs are linked in train from tail to head: a "
             "model may score well just by reversing these links."
         )
     if wants_pairs_held_out(pairs := result["pairs"]):
-        sentences.append(
+        said.append(
             f"{pairs['train']:.0%} of the training triples link a pair that another one links, but "
             f"only {pairs['valid']:.1%} of the valid ones: with bridges, set hold_out_pairs=true."
         )
-    return {"grade": grade, "checks": checks, "sentences": sentences}
+    return {"grade": grade, "checks": checks, "sentences": said}

@@ -163,7 +163,8 @@ class PreparedGraph:
         larger = PreparedGraph(
             self.kg, self.device, graph=extend_graph(self.graph, new_N3, n_entities)
         )
-        larger._known = {splits: known.add(triples_N3) for splits, known in self._known.items()}
+        indices = list(self._known.items())  # other threads may add one meanwhile
+        larger._known = {splits: known.add(triples_N3) for splits, known in indices}
         larger._added_N3 = torch.cat([self._added_N3, triples_N3])
         larger._removed_N3 = _less(self._removed_N3, triples_N3)
         return larger, new_N3

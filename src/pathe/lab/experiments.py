@@ -10,11 +10,10 @@ from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import yaml
-
 from pathe.core.config import Config, configure, current_names, read_preset
 from pathe.core.errors import ConfigError, Interrupted, UnknownNameError, nearest
 from pathe.core.files import write_json
+from pathe.core.yaml_files import read_settings_file
 from pathe.evaluation.metrics import HEADLINE, METRICS
 
 if TYPE_CHECKING:
@@ -75,13 +74,7 @@ def read_record(kind: str, name: str, folder: Path) -> tuple[Path, dict[str, Any
             f"There is no {kind} {name!r} in {folder}.{nearest(name, known)} "
             f"All: {', '.join(known) or 'none'}; or name a .yaml file."
         )
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not a YAML file: {error}") from None
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path}: expected lines of `key: value`.")
-    return path, values
+    return path, read_settings_file(path)
 
 
 def read_experiment(name: str, folder: Path) -> Experiment:
@@ -209,8 +202,9 @@ def _train_or_read(prepared: PreparedGraph, config: Config, folder: Path, say: S
     say(f"seed {config.seed}: {'resuming' if begun else 'training'} {folder}")
     try:
         return train(prepared, config, folder, resume=begun, say=say)
-    except Interrupted:
-        raise Interrupted("Stopped and saved. Run the same command again to resume.") from None
+    except Interrupted as stopped:
+        text = "Stopped and saved. Run the same command again to resume."
+        raise Interrupted(text, stopped.code - 128) from None
 
 
 def _with_all_triples(result: Result, prepared: PreparedGraph, folder: Path) -> Result:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -75,20 +75,23 @@ def save_model(folder: Path | str, artifact: Artifact, facts: dict[str, Any] | N
     else:
         check_new_folder(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as aside:
-        built = Path(aside) / "new"
+    files = {
+        CONFIG: (json.dumps(about, indent=2) + "\n").encode(),
+        WEIGHTS: weights,
+        RELATIONS: names.encode(),
+        CARD: _card(about, facts or {}).encode(),
+    }
+    if replaces:
+        with ExitStack() as stack:  # the first is renamed last: CONFIG, with the digests
+            for name, raw in files.items():
+                stack.enter_context(replacing(folder / name)).write_bytes(raw)
+        return
+    with replacing(folder) as built:
         built.mkdir()
-        (built / WEIGHTS).write_bytes(weights)
-        (built / CONFIG).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-        (built / RELATIONS).write_bytes(names.encode())
-        (built / CARD).write_text(_card(about, facts or {}), encoding="utf-8")
-        if not replaces:
-            if folder.exists():
-                folder.rmdir()  # it is empty
-            built.rename(folder)
-            return
-        for name in (CARD, RELATIONS, WEIGHTS, CONFIG):  # CONFIG, with the digests, comes last
-            (built / name).replace(folder / name)
+        for name, raw in files.items():
+            (built / name).write_bytes(raw)
+        if folder.exists():
+            folder.rmdir()  # it is empty
 
 
 def write_card(folder: Path, facts: dict[str, Any]) -> None:

@@ -82,7 +82,7 @@ class KindVectors:
 
     def __init__(self, encoder: RelationEncoder, meetings: Tensor) -> None:
         self.encoder, self.meetings = encoder, meetings
-        self._cached: dict[int, Tensor] = {}
+        self._cached: dict[int, Tensor] = {}  # replaced, never changed: threads can share it
 
     @property
     def most(self) -> int:
@@ -94,18 +94,18 @@ class KindVectors:
         """Returns the vectors for queries of these kinds."""
         kinds_Q, rows_B = kinds_B.unique(return_inverse=True)
         kinds = kinds_Q.tolist()
-        missing = [kind for kind in kinds if kind not in self._cached]
+        cached = dict(self._cached)
+        missing = [kind for kind in kinds if kind not in cached]
         size = self.meetings.shape[1] * len(self.encoder.start)  # numbers per kind
         for first in range(0, len(missing), step := max(AT_ONCE // size, 1)):
             some = missing[first : first + step]
             vectors_FKD = self.encoder(self.meetings, kinds_Q.new_tensor(some))
             each = (vectors_KD.clone() for vectors_KD in vectors_FKD)  # so that each can be freed
-            self._cached |= dict(zip(some, each, strict=True))
+            cached |= dict(zip(some, each, strict=True))
         shape = len(kinds), self.meetings.shape[1], len(self.encoder.start)
         vectors_QKD = self.encoder.start.new_empty(shape)
         for row, kind in enumerate(kinds):
-            vectors_QKD[row] = self._cached[kind]
-        found = QueryVectors(kinds_Q, vectors_QKD, rows_B)
-        while len(self._cached) > self.most:
-            self._cached.pop(next(iter(self._cached)))  # the oldest
-        return found
+            vectors_QKD[row] = cached[kind]
+        if missing:
+            self._cached = dict(list(cached.items())[-self.most :])  # without the oldest
+        return QueryVectors(kinds_Q, vectors_QKD, rows_B)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -86,7 +88,32 @@ ANSWERS = 1 << 17  # and answers per chunk
 
 
 Source = KnowledgeGraph | str | Path
+Method = TypeVar("Method", bound=Callable[..., Any])
 Row = Mapping[str, str | None]  # a query or a fact with the keys head, relation and tail
+
+
+def on_snapshot(method: Method) -> Method:
+    """Makes a method work on the graph as it is when the method is called."""
+
+    @functools.wraps(method)
+    def run(self: Predictor, *given: Any, **more: Any) -> Any:
+        return method(self._snapshot(), *given, **more)
+
+    return run  # type: ignore[return-value]
+
+
+def as_one_change(method: Method) -> Method:
+    """Makes a method change a copy, which then takes the predictor's place; one at a time."""
+
+    @functools.wraps(method)
+    def run(self: Predictor, *given: Any, **more: Any) -> Any:
+        with self._writing:
+            changed = self._copied()
+            result = method(changed, *given, **more)
+            self.__dict__ = changed.__dict__
+        return result
+
+    return run  # type: ignore[return-value]
 
 
 class Predictor:
@@ -94,6 +121,10 @@ class Predictor:
 
     `Predictor(kg)` uses the pre-trained model that comes with the package. What the model knows of
     the graph is its train split; triples of all splits count as known.
+
+    Threads can share a predictor. Each call, also one that yields answers later, works on the graph
+    as it was when the call was made. Changes are made one after the other, and each becomes visible
+    at once and whole, or not at all if it fails. Queries don't wait for changes.
     """
 
     def __init__(
@@ -127,6 +158,7 @@ class Predictor:
             frontier=frontier,
         )  # fmt: skip
         self._frontier = frontier
+        self._writing = threading.Lock()
         self._types: str | TypesOf | None = None
         self._chosen: Choices | None = None
         self._functional: dict[tuple[int, Side], bool] = {}
@@ -152,14 +184,13 @@ class Predictor:
     def fork(self) -> Predictor:
         """Returns another predictor with the same model and graph.
 
-        Facts that are added to or removed from one don't change the other. Each thread needs its
-        own.
+        Facts that are added to or removed from one don't change the other.
         """
-        other, scorer = copy(self), self.scorer
-        other.entity_names, other._functional = self.entity_names.copy(), dict(self._functional)
+        other = self._snapshot()._copied()
+        other._writing, scorer = threading.Lock(), other.scorer
         other.scorer = build_scorer(
-            self.artifact.model, self.artifact.config, self.prepared,
-            n_paths=scorer.n_paths, seed=scorer.seed, frontier=self._frontier,
+            self.artifact.model, self.artifact.config, other.prepared,
+            n_paths=scorer.n_paths, seed=scorer.seed, frontier=other._frontier,
         )  # fmt: skip
         other._chosen = other._judged = other._learned = None
         return other
@@ -194,6 +225,7 @@ class Predictor:
         """Returns the k best answers to (head, ?, tail)."""
         return next(self.answer([(head, None, tail)], k, filter_known=filter_known))
 
+    @on_snapshot
     def answer(
         self,
         queries: Iterable[Query | Row],
@@ -226,6 +258,7 @@ class Predictor:
                     found |= dict(zip(rows, answers, strict=True))
             yield from (found[i] for i in range(len(chunk)))
 
+    @on_snapshot
     def known_answers(self, query: Query | Row) -> list[str]:
         """Returns the answers that the graph already has."""
         [row] = rows_of(query)
@@ -233,6 +266,7 @@ class Predictor:
         ids = self.prepared.known().find(self._ids([row]), part)[1]
         return (self.relation_names if part == "relation" else self.entity_names).names(ids.cpu())
 
+    @on_snapshot
     def exact(self, query: Query) -> Query:
         """Returns a query with exact names: prefixes and labels are resolved.
 
@@ -247,6 +281,7 @@ class Predictor:
             names.append(name)
         return names[0], names[1], names[2]
 
+    @on_snapshot
     def score(
         self, triples: Iterable[Fact | Row], asked: Part | None = None
     ) -> Records[ScoredTriple]:
@@ -298,6 +333,7 @@ class Predictor:
             ]
             yield any(known for known, _ in about), any(odd for _, odd in about), notes
 
+    @as_one_change
     def use_types(self, types: str | TypesOf) -> None:
         """Sets the types that `type` chooses by: the name of a relation, or types by entity.
 
@@ -309,6 +345,7 @@ class Predictor:
 
     # vectors
 
+    @on_snapshot
     def embed(
         self, names: str | Iterable[str] | None = None, *, progress: Progress | None = None
     ) -> npt.NDArray[np.float32]:
@@ -326,6 +363,7 @@ class Predictor:
         ids = self.entity_names.ids([names] if isinstance(names, str) else names)
         return self._vectors(ids.to(self.prepared.device)).float().cpu().numpy()
 
+    @on_snapshot
     def similar(self, name: str, k: int = 10, **which: Unpack[Candidates]) -> Records[Neighbour]:
         """Returns the k entities with the most similar vectors (see `embed`), by cosine.
 
@@ -346,6 +384,7 @@ class Predictor:
 
     # facts
 
+    @on_snapshot
     def missing(
         self,
         k: int = 100,
@@ -383,6 +422,7 @@ class Predictor:
             for i, (fact, score, chance) in enumerate(rows, 1)
         )
 
+    @on_snapshot
     def classify(
         self,
         triples: Iterable[Fact],
@@ -420,6 +460,7 @@ class Predictor:
         facts_in_order = zip(judged, named, strict=True)
         return Records(replace(row, reason=self._reason(fact)) for row, fact in facts_in_order)
 
+    @on_snapshot
     def check(
         self,
         k: int = 100,
@@ -467,6 +508,7 @@ class Predictor:
 
     # evidence
 
+    @on_snapshot
     def explain(
         self, head: str, relation: str, tail: str, asked: Part | None = None
     ) -> Explanation:
@@ -501,6 +543,7 @@ class Predictor:
         between = [self._choices().shared_type(names) for names in zip(*stops, strict=True)][:-1]
         return replace(pattern, between=between)
 
+    @on_snapshot
     def score_without(
         self,
         head: str,
@@ -525,6 +568,7 @@ class Predictor:
                 triples |= pattern_triples(score.bridge, from_head(score.bridge, kinds))
         return score.without(left_out, triples)
 
+    @on_snapshot
     def rank_with(
         self, head: str, relation: str, tail: str, score: float, asked: Part | None = None
     ) -> int:
@@ -537,6 +581,7 @@ class Predictor:
         others_C = scores_1C[0][~known_1C[0]]
         return 1 + int((others_C > score).sum()) + int((others_C == score).sum()) // 2
 
+    @on_snapshot
     def rules(
         self, relations: str | Iterable[str] | None = None, k: int = 5, *, facts: int = 32
     ) -> Iterator[Rule]:
@@ -559,6 +604,7 @@ class Predictor:
 
     # changed facts
 
+    @as_one_change
     def add(self, facts: Iterable[Fact | Row]) -> int:
         """Adds facts to the graph, also about new entities; returns how many were new.
 
@@ -579,6 +625,7 @@ class Predictor:
             self._replace_graph(larger, changed_U)
         return len(new_N3)
 
+    @as_one_change
     def remove(self, facts: Iterable[Fact | Row]) -> int:
         """Removes facts from the graph; returns how many. They must all be known.
 
@@ -614,6 +661,26 @@ class Predictor:
 
     # internals
 
+    def _snapshot(self) -> Predictor:
+        """Returns the predictor as it is now: later changes of the graph don't reach it.
+
+        It shares all attributes, so what it caches is kept until the graph changes.
+        """
+        view = object.__new__(Predictor)
+        view.__dict__ = self.__dict__
+        return view
+
+    def _copied(self) -> Predictor:
+        """Returns a copy that can be changed without changing this one."""
+        other = object.__new__(Predictor)
+        other.__dict__ = dict(self.__dict__)
+        other.entity_names, other._functional = self.entity_names.copy(), dict(self._functional)
+        other.scorer = copy(self.scorer)
+        if isinstance(other.scorer, VectorScorer):
+            other.scorer.vectors = other.scorer.vectors.copy()
+        return other
+
+    @as_one_change
     def use_functional(
         self,
         one_tail: Mapping[str, bool] | None = None,
@@ -634,13 +701,14 @@ class Predictor:
     ) -> Judge:
         """Returns what judges triples, for the graph as it is now."""
         self.refresh()
-        if self._judged is None or negatives:
+        judge = self._judged
+        if judge is None or negatives:
             ids_N3 = self._ids(list(negatives)) if negatives else None
             temperature = self._temperature("tail")
-            self._judged = Judge(
+            self._judged = judge = Judge(
                 self.scorer, self.artifact.config, temperature, self._functional, ids_N3, progress
             )
-        return self._judged
+        return judge
 
     def _owners(self, of: FactsOf) -> Tensor | None:
         """Returns the ids of the entities that facts are wanted of; None for any."""

@@ -166,7 +166,10 @@ def _leakage(leakage: dict[str, Any], pairs: dict[str, Any]) -> Rows:
     test = leakage["test"]
     yield "test pairs linked in train, same direction", percent(test["linked_same"])
     yield "test pairs linked in train, reversed", percent(test["linked_reverse"])
-    yield "test answers that follow from such a relation", percent(test["leaked"])
+    yield "test triples in train, or that follow from such a relation", percent(test["leaked"])
+    yield "test triples also in valid", number(leakage["test_in_valid"], 0)
+    yield "test triples copied under another relation", percent(leakage["given_away"]["copied"])
+    yield "test triples inverted under another relation", percent(leakage["given_away"]["inverted"])
     yield "training pairs linked more than once", percent(pairs["train"])
     yield "valid pairs linked in train", percent(pairs["valid"])
 

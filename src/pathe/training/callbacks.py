@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import signal
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,36 +18,79 @@ import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 
-from pathe.core.errors import Interrupted
+from pathe.core.errors import Interrupted, ModelError
 from pathe.core.files import replacing
+from pathe.training.checkpoints import read_checkpoint, write_checkpoint
 from pathe.training.costs import minutes_words
 
 EVERY = 60  # seconds between two lines within an epoch
 
 
-class StopKey(pl.Callback):
-    """Saves a checkpoint and stops after the current step on Ctrl-C; a second one stops at once."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # Ctrl-C, and what Slurm, Kubernetes or kill send
+Handler = Callable[[int, Any], Any]
 
-    def __init__(self, checkpoint: Path, accumulate: int) -> None:
-        self.checkpoint, self.accumulate, self.pressed = checkpoint, accumulate, False
+
+@contextmanager
+def handling(handler: Handler) -> Iterator[None]:
+    """Handles Ctrl-C and SIGTERM within the context."""
+    if threading.current_thread() is not threading.main_thread():  # only that one gets signals
+        yield
+        return
+    before = {signum: signal.signal(signum, handler) for signum in SIGNALS}
+    try:
+        yield
+    finally:
+        for signum, old in before.items():
+            signal.signal(signum, old)
+
+
+@contextmanager
+def stopping(text: str) -> Iterator[None]:
+    """Ends the run at once on Ctrl-C or SIGTERM within the context; `text` says how to go on."""
+
+    def stop(signum: int, frame: Any) -> None:
+        raise Interrupted(text, signum)
+
+    with handling(stop):
+        yield
+
+
+class StopKey(pl.Callback):
+    """Saves a checkpoint and stops after the current step on Ctrl-C or SIGTERM.
+
+    The second one stops at once: then the run goes on from the last checkpoint.
+    """
+
+    def __init__(self, checkpoint: Path, accumulate: int, how: str = "") -> None:
+        self.checkpoint, self.accumulate = checkpoint, accumulate
+        self.how = how or f"pathe train DATA --resume --out {checkpoint.parents[1]}"
+        self.signum = 0  # of the signal that came
+
+    @property
+    def pressed(self) -> bool:
+        return self.signum != 0
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Handles SIGINT within the context."""
-
-        def press(signum: int, frame: Any) -> None:
-            self.pressed = True
-            signal.signal(signum, before)
-
-        try:
-            before = signal.signal(signal.SIGINT, press)
-        except ValueError:  # not in the main thread, which handles signals
+        """Handles both signals within the context."""
+        with handling(self._press):
             yield
-            return
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
+
+    def _press(self, signum: int, frame: Any) -> None:
+        if self.pressed:
+            saved = "The last checkpoint is intact. " if self.checkpoint.exists() else ""
+            raise Interrupted(f"Stopped at once. {saved}Resume with: {self.how}", signum)
+        self.signum = signum
+
+    def on_train_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
+        """Takes SIGTERM back from Lightning, which would end training without an error."""
+        if signal.getsignal(signal.SIGINT) == self._press:
+            signal.signal(signal.SIGTERM, self._press)
+
+    def check(self) -> None:
+        """Stops if that was asked for when the last step had been made."""
+        if self.pressed:
+            self._stop()
 
     def on_train_batch_end(
         self,
@@ -69,13 +113,12 @@ class StopKey(pl.Callback):
         """Whether any process was asked to stop: all must stop in the same step."""
         if trainer.world_size == 1:
             return self.pressed
-        return trainer.strategy.reduce_boolean_decision(self.pressed, all=False)
+        stops: bool = trainer.strategy.reduce_boolean_decision(self.pressed, all=False)
+        return stops
 
     def _stop(self) -> None:
-        raise Interrupted(
-            "Stopped and saved. Resume with: pathe train DATA --resume --out "
-            f"{self.checkpoint.parents[1]}"
-        )
+        done = "Stopped and saved." if self.checkpoint.exists() else "Stopped."
+        raise Interrupted(f"{done} Resume with: {self.how}", self.signum or signal.SIGINT)
 
 
 class Bar(RichProgressBar):
@@ -241,18 +284,19 @@ class Keep(ModelCheckpoint):
 
 
 class WholeFiles(TorchCheckpointIO):
-    """Writes checkpoints atomically: to a temporary file first, then renamed."""
+    """Writes checkpoints atomically and with a digest, which is checked when they are read."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with replacing(Path(path)) as aside:
-            torch.save(checkpoint, aside)
+        write_checkpoint(Path(path), checkpoint)
 
-    def load_checkpoint(self, *args: Any, **more: Any) -> dict[str, Any]:
+    def load_checkpoint(
+        self, path: Any, map_location: Any = None, *args: Any, **more: Any
+    ) -> dict[str, Any]:
         """Loads a checkpoint; in those of earlier versions the monitored score has another name."""
-        found: dict[str, Any] = super().load_checkpoint(*args, **more)
+        found = read_checkpoint(Path(path), map_location or "cpu")
         states = found.get("callbacks", {})
         found["callbacks"] = {k.replace("'valid_mrr'", "'valid_score'"): states[k] for k in states}
         return found
@@ -267,11 +311,7 @@ class MetricLines(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, learner: pl.LightningModule) -> None:
         if not self.path.exists() or not trainer.is_global_zero:
             return
-        lines = self.path.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [
-            x for x in lines if x.endswith("\n") and json.loads(x)["epoch"] < trainer.current_epoch
-        ]
-        self.path.write_text("".join(kept), encoding="utf-8")
+        trim_metric_lines(self.path, "epoch", trainer.current_epoch - 1)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, learner: Any) -> None:
         if not trainer.is_global_zero:
@@ -284,6 +324,37 @@ class MetricLines(pl.Callback):
         line = {"epoch": trainer.current_epoch, "step": trainer.global_step, **values}
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
+
+
+def read_metric_lines(path: Path, key: str | None = None) -> list[dict[str, Any]]:
+    """Reads a file of JSON objects, each with a number under `key`; none if there is no file.
+
+    The last line may be half of one: a process was killed while it wrote it.
+    """
+    try:
+        raw = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        raise ModelError(f"{path}: can't be read ({error.strerror or error}).") from None
+    found = []
+    for n, line in enumerate(raw.split(b"\n")[:-1], 1):
+        try:
+            record = dict(json.loads(line))
+            if key is not None:
+                float(record[key])
+        except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
+            raise ModelError(
+                f"{path}: line {n} isn't a record of metrics: modified. Remove that line."
+            ) from None
+        found.append(record)
+    return found
+
+
+def trim_metric_lines(path: Path, key: str, last: int) -> None:
+    """Removes the records that come after `last`, as they will be written again."""
+    if path.exists():
+        kept = [record for record in read_metric_lines(path, key) if record[key] <= last]
+        with replacing(path) as aside:
+            aside.write_text("".join(json.dumps(one) + "\n" for one in kept), encoding="utf-8")
 
 
 def _validated(trainer: pl.Trainer) -> bool:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pathe.core.config import current_names
 from pathe.core.errors import ConfigError, DataError, Interrupted, ModelError
-from pathe.core.files import replacing, write_json
+from pathe.core.files import write_json
 from pathe.core.hardware import commit, device_name, peak_memory
 from pathe.core.settings import change
 from pathe.data.knowledge_graph import KnowledgeGraph
@@ -27,10 +27,12 @@ from pathe.graph.prepared import PreparedGraph
 from pathe.model.artifact import Artifact, load_model, model_digest, save_model
 from pathe.model.pathe import count_parameters
 from pathe.model.scorer import GraphScorer
-from pathe.training.callbacks import StopKey
+from pathe.training import checkpoints
+from pathe.training.callbacks import StopKey, stopping, trim_metric_lines
+from pathe.training.checkpoints import UNREADABLE, write_checkpoint
 from pathe.training.mix import Mix, MixSettings
 from pathe.training.pretraining import Losses, Pretrainer, Pretraining
-from pathe.training.run import METRICS, MODEL, RESULT, UNREADABLE, Say, check_free, remove_leftovers
+from pathe.training.run import METRICS, MODEL, RESULT, Say, owned
 
 CHECKPOINT = "checkpoint.pt"
 SAVE_EVERY = 300.0  # seconds between checkpoints, besides those at validations
@@ -100,6 +102,18 @@ def pretrain(
         "valid": {name: prints[name] for name in named if name not in trained},
         "start": None if place.start is None else model_digest(place.start),
     }
+    with owned(place.folder, place.resume):
+        return _pretrain(named, trained, settings, place, about, reports)
+
+
+def _pretrain(
+    named: dict[str, KnowledgeGraph],
+    trained: dict[str, KnowledgeGraph],
+    settings: Pretraining,
+    place: Place,
+    about: dict[str, Any],
+    reports: Reports,
+) -> dict[str, Any]:
     state = _open(place, about)
     if torch.device(place.device).type == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -118,8 +132,9 @@ def pretrain(
         _load_weights(pretrainer, place.start)
     run = PretrainingRun(place, about, pretrainer, judged, reports)
     run.start(state)
-    run.go()
-    return run.finish()
+    with stopping(f"Stopped. Resume with {run.how}"):
+        run.go()
+        return run.finish()
 
 
 def name_graphs(
@@ -162,18 +177,15 @@ def _valid_graph(name: str, prepared: PreparedGraph, settings: Pretraining) -> V
 
 
 def _open(place: Place, about: dict[str, Any]) -> dict[str, Any] | None:
-    """Creates the folder of a new run, or returns the checkpoint of a run to resume."""
+    """Returns the checkpoint of a run to resume; None for a new run."""
     folder = place.folder
     if not place.resume:
-        check_free(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         return None
     state = read_checkpoint(folder)
     if place.start is None:  # it needn't be named again
         about["start"] = state["about"].get("start")
     if was := differences(state["about"], about):
         raise ConfigError(f"{folder}: can't resume with other settings or graphs: {was}.")
-    remove_leftovers(folder)
     return state
 
 
@@ -182,13 +194,11 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
     path = folder / CHECKPOINT
     if not path.is_file():
         raise ConfigError(f"{folder}: nothing to resume: no {CHECKPOINT} in this folder.")
+    state = checkpoints.read_checkpoint(path)
     try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        _ = state["model"], state["about"]["settings"]
-    except (*UNREADABLE, OSError, TypeError) as error:
-        raise ModelError(
-            f"{path}: can't resume: truncated, or not written by pathe pretrain ({error})"
-        ) from error
+        _ = state["model"], dict(state["about"]["settings"])
+    except UNREADABLE as error:
+        raise ModelError(f"{path}: not written by pathe pretrain ({error})") from error
     return state
 
 
@@ -256,7 +266,8 @@ class PretrainingRun:
         self.place, self.about, self.pretrainer, self.valid = place, about, pretrainer, valid
         self.folder, self.settings = place.folder, pretrainer.settings
         self.say, self.progress = reports
-        self.stop_key = StopKey(place.folder / CHECKPOINT, 1)
+        self.how = f"the same graphs and --resume --out {place.folder}"
+        self.stop_key = StopKey(place.folder / CHECKPOINT, 1, self.how)
         self.record: dict[str, Any] = {}  # of the last validation
         self.validated = 0  # step of the last validation
         self.begin = self.since = self.saved = time.perf_counter()
@@ -274,7 +285,7 @@ class PretrainingRun:
             self.pretrainer.load(state)
             self.validated, self.record = state["validated"], state["record"]
             self.seconds_before, self.valid_seconds = state["seconds"], state["valid_seconds"]
-        except (*UNREADABLE, ValueError, TypeError) as error:
+        except UNREADABLE as error:
             raise ModelError(f"{self.folder / CHECKPOINT}: can't resume ({error}).") from error
         self._trim_metrics()
         self.say(f"resumed after step {self.pretrainer.step:,} of {self.settings.steps:,}")
@@ -325,8 +336,8 @@ class PretrainingRun:
         """Ends the run if Ctrl-C was pressed; its checkpoint is saved already."""
         if self.stop_key.pressed:
             raise Interrupted(
-                f"Stopped after step {self.pretrainer.step:,} and saved. Resume with the same "
-                f"graphs and --resume --out {self.folder}"
+                f"Stopped after step {self.pretrainer.step:,} and saved. Resume with {self.how}",
+                self.stop_key.signum,
             )
 
     def validate(self) -> None:
@@ -374,19 +385,12 @@ class PretrainingRun:
             "validated": self.validated,
             "record": self.record,
         }
-        with replacing(self.folder / CHECKPOINT) as aside:
-            torch.save(state, aside)
+        write_checkpoint(self.folder / CHECKPOINT, state)
         self.saved = time.perf_counter()
 
     def _trim_metrics(self) -> None:
         """Removes lines of validations that will be repeated."""
-        path = self.folder / METRICS
-        if path.exists():
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-            whole = [line for line in lines if line.endswith("\n")]
-            kept = [line for line in whole if json.loads(line)["step"] <= self.validated]
-            with replacing(path) as aside:
-                aside.write_text("".join(kept), encoding="utf-8")
+        trim_metric_lines(self.folder / METRICS, "step", self.validated)
 
     def calibrate(self) -> tuple[dict[str, float], dict[str, Any]]:
         """Fits temperatures on the graphs that are only validated on; on all if there are none."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import shlex
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,8 +23,9 @@ from torch import Tensor
 
 from pathe.core.config import Config, configure, current_names
 from pathe.core.errors import ConfigError, ModelError
-from pathe.core.files import check_new_folder, replacing, write_json
+from pathe.core.files import check_new_folder, locked, remove, replacing, write_json
 from pathe.core.hardware import commit, device_name, peak_memory, pick_device
+from pathe.core.yaml_files import read_settings_file, read_text
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.evaluation.calibration import calibrate
 from pathe.evaluation.metrics import HEADLINE
@@ -55,8 +54,11 @@ from pathe.training.callbacks import (
     TimeLimit,
     WholeFiles,
     quiet,
+    read_metric_lines,
+    stopping,
     tf32,
 )
+from pathe.training.checkpoints import UNREADABLE, read_checkpoint
 from pathe.training.graph_learner import GraphLearner
 from pathe.training.learner import MONITOR, Learner, validation_title
 from pathe.training.memory import check_memory
@@ -71,7 +73,6 @@ SIZES = (
     "dim", "heads", "layers", "feedforward", "aggregator", "aggregator_layers", "projector_layers",
     "neighbour_contexts", "bridge", "bridge_dim", "bridge_hops", "relation_layers",
 )  # settings that a model to start from fixes  # fmt: skip
-UNREADABLE = (RuntimeError, EOFError, pickle.UnpicklingError, KeyError)  # of damaged checkpoints
 TABLE = "encoder.table"  # the weight that belongs to a set of relations
 Say = Callable[[str], None]
 
@@ -126,7 +127,13 @@ def train(
         raise ConfigError("Relation prediction needs at least two relations; this graph has one.")
     prepared = prepare(given)
     check_memory(config, prepared)
-    run = _open(folder, config, kg.fingerprint(), resume, say, progress_bar)
+    with owned(folder, resume):
+        run = _open(folder, config, kg.fingerprint(), resume, say, progress_bar)
+        with stopping(f"Stopped. Resume with: pathe train DATA --resume --out {folder}"):
+            return _train(run, prepared, start)
+
+
+def _train(run: Run, prepared: PreparedGraph, start: Artifact | None) -> dict[str, Any]:
     run = replace(run, start=_stored_start(run, prepared, start))
     _give_hints(run, prepared)
     fitted = _fit(run, prepared)
@@ -142,23 +149,44 @@ def _open(
     folder: Path, config: Config, fingerprint: str, resume: bool, say: Say, progress_bar: bool
 ) -> Run:
     """Creates the run's folder, or checks that a resumed run has the same settings."""
-    leads = os.environ.get("LOCAL_RANK", "0") == "0"  # Lightning starts the other processes
     about = {"data_fingerprint": fingerprint, **config.as_dict()}
-    if leads and resume:
+    if _leads() and resume:
         _stored_settings(folder)  # raises an error if there are none
         check_resumable(folder, config, fingerprint)
-        remove_leftovers(folder)
-    elif leads:
-        check_free(folder)
-        folder.mkdir(parents=True, exist_ok=True)
     last = folder / CHECKPOINTS / "last.ckpt"
     found = last if resume and last.exists() else None
     run = Run(folder, config, fingerprint, found, _ended(folder, config, found), say, progress_bar)
-    if leads:  # also when resumed, as max_epochs may have changed
+    if _leads():  # also when resumed, as max_epochs may have changed
         (folder / CHECKPOINTS).mkdir(exist_ok=True)
         with replacing(folder / SETTINGS) as aside:
             aside.write_text(yaml.safe_dump(about, sort_keys=False), encoding="utf-8")
     return run
+
+
+def _leads() -> bool:
+    """Whether this isn't one of the other processes that Lightning starts."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
+@contextmanager
+def owned(folder: Path, resume: bool) -> Iterator[None]:
+    """Keeps a run's folder for this process, and removes what a killed one left there.
+
+    The folder of a new run is created, that of a resumed one has to exist.
+    """
+    if not _leads():
+        yield
+        return
+    if not resume:
+        check_free(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+    elif not folder.is_dir():
+        raise ConfigError(f"{folder}: nothing to resume: no such folder.")
+    with locked(folder):
+        if not resume:
+            check_free(folder)  # another process may have been faster
+        remove_leftovers(folder)
+        yield
 
 
 def _stored_start(run: Run, prepared: PreparedGraph, start: Artifact | None) -> Artifact | None:
@@ -182,30 +210,35 @@ def check_resumable(folder: Path, config: Config, fingerprint: str) -> None:
 
 def check_free(folder: Path) -> None:
     """Raises an error unless a new run can use the folder."""
-    if folder.is_dir() and any(folder.iterdir()):
+    places = [place for place in (folder, folder / CHECKPOINTS) if place.is_dir()]
+    found = {path for place in places for path in place.iterdir()}
+    if found - {*_leftovers(folder), folder / CHECKPOINTS}:  # what a killed start leaves
         raise ConfigError(
             f"{folder} exists and is not empty. Resume it with --resume, or choose another --out."
         )
-    check_new_folder(folder)
+    if not found:
+        check_new_folder(folder)
 
 
 def _stored_settings(folder: Path) -> dict[str, Any]:
     path = folder / SETTINGS
     if not path.exists():
-        raise ConfigError(f"{folder}: nothing to resume, as it has no {SETTINGS}.")
-    stored: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return current_names(stored)
+        raise ConfigError(
+            f"{folder}: nothing to resume, as it has no {SETTINGS}. Start it without --resume."
+        )
+    return current_names(read_settings_file(path))
 
 
 def remove_leftovers(folder: Path) -> None:
     """Removes temporary files of a killed process."""
-    for place in (folder, folder / CHECKPOINTS):
-        for pattern in LEFTOVERS:
-            for path in place.glob(pattern):
-                if path.is_dir():
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    path.unlink(missing_ok=True)
+    for path in _leftovers(folder):
+        remove(path)
+
+
+def _leftovers(folder: Path) -> list[Path]:
+    """Returns the temporary files of a killed process."""
+    places = [folder, folder / CHECKPOINTS]
+    return [path for place in places for name in LEFTOVERS for path in place.glob(name)]
 
 
 def _give_hints(run: Run, prepared: PreparedGraph) -> None:
@@ -311,6 +344,7 @@ def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
             raise ModelError(
                 f"{run.last}: can't resume: truncated, or of another model ({error})"
             ) from error
+        stop_key.check()
     if trainer.global_rank != 0:
         return None
     device = trainer.strategy.root_device
@@ -318,8 +352,11 @@ def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
     best = run.folder / CHECKPOINTS / "best.ckpt"
     if not best.is_file():  # not validated, or the time was over before
         best = best.with_name("last.ckpt")
-    kept = torch.load(best, map_location="cpu", weights_only=True)
-    learner.load_state_dict(kept["state_dict"])
+    kept = read_checkpoint(best)
+    try:
+        learner.load_state_dict(kept["state_dict"])
+    except UNREADABLE as error:
+        raise ModelError(f"{best}: not a checkpoint of this model ({error})") from error
     best_score = getattr(trainer.checkpoint_callback, "best_model_score", None)
     score = None if best_score is None else float(best_score)
     if score is not None:
@@ -434,16 +471,19 @@ def _start_digest(run: Run) -> str | None:
 
 def read_result(folder: Path) -> dict[str, Any]:
     """Reads the result of a finished run."""
-    result: dict[str, Any] = json.loads((folder / RESULT).read_text(encoding="utf-8"))
+    path = folder / RESULT
+    try:
+        result = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: not valid JSON ({error}): truncated or modified.") from None
+    if not isinstance(result, dict):
+        raise ModelError(f"{path}: expected the result of a run: truncated or modified.")
     return result
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """Reads the metrics of a run, one record per epoch."""
-    path = folder / METRICS
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return read_metric_lines(folder / METRICS)
 
 
 def free_folder(wanted: Path) -> Path:
@@ -480,7 +520,7 @@ def _ended(folder: Path, config: Config, last: Path | None) -> int | None:
         return None
     longer = config.max_epochs > _stored_settings(folder).get("max_epochs", config.max_epochs)
     try:
-        state = torch.load(last, map_location="cpu", weights_only=True)
+        state = read_checkpoint(last)
         waits = [v["wait_count"] for k, v in state["callbacks"].items() if "EarlyStopping" in k]
         epochs = int(state["epoch"]) + 1
     except UNREADABLE:

@@ -14,6 +14,7 @@ from pathe.core.config import Config, configure
 from pathe.core.errors import ConfigError, Interrupted
 from pathe.core.files import replacing, write_json
 from pathe.core.hardware import pick_device
+from pathe.core.yaml_files import read_settings_file
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.evaluation.ranking import sampled
 from pathe.graph.prepared import PreparedGraph, prepare
@@ -28,8 +29,8 @@ from pathe.training.run import (
     RESULT,
     SETTINGS,
     Say,
-    check_free,
     check_resumable,
+    owned,
     read_result,
     train,
 )
@@ -53,10 +54,16 @@ def train_best(
     The best in validation, ranked among all entities, is copied to `folder`. A resumed run skips
     candidates that are finished.
     """
-    prepared, begin = prepare(kg), time.perf_counter()
+    with owned(folder, resume):
+        return _train_best(prepare(kg), candidates, folder, resume, say, progress_bar)
+
+
+def _train_best(
+    prepared: PreparedGraph, candidates: Mapping[str, Config], folder: Path,
+    resume: bool, say: Say, progress_bar: bool,
+) -> dict[str, Any]:  # fmt: skip
+    begin = time.perf_counter()
     if not resume:
-        check_free(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / PLAN) as aside:
             plan = {name: config.as_dict() for name, config in candidates.items()}
             aside.write_text(yaml.safe_dump(plan, sort_keys=False), encoding="utf-8")
@@ -95,10 +102,9 @@ def _train(
     """Trains a candidate, or resumes it."""
     try:
         return train(prepared, config, place, resume=(place / SETTINGS).is_file(), **options)
-    except Interrupted:
-        raise Interrupted(
-            f"Stopped and saved. Resume with: pathe train DATA --resume --out {folder}"
-        ) from None
+    except Interrupted as stopped:
+        text = f"Stopped and saved. Resume with: pathe train DATA --resume --out {folder}"
+        raise Interrupted(text, stopped.code - 128) from None
 
 
 def stored_candidates(folder: Path | None) -> dict[str, Config] | None:
@@ -106,8 +112,8 @@ def stored_candidates(folder: Path | None) -> dict[str, Config] | None:
     path = None if folder is None else folder / PLAN
     if path is None or not path.is_file():
         return None
-    stored = yaml.safe_load(path.read_text(encoding="utf-8"))
-    if not isinstance(stored, dict):
+    stored = read_settings_file(path)
+    if not stored or not all(isinstance(one, dict) for one in stored.values()):
         raise ConfigError(
             f"{path}: expected the settings of each candidate: truncated or modified."
         )

@@ -17,6 +17,7 @@ from pathe.core.hardware import pick_device
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.data.schema import align, with_train_relations
 from pathe.evaluation.metrics import METRICS
+from pathe.graph.leakage import warnings_of
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.model.artifact import Artifact, load_model
 from pathe.training import run as runs
@@ -107,6 +108,9 @@ def train(
     _check(config, settings, quick, start)
     model = load_model(start) if isinstance(start, str | Path) else start
     prepared = prepare(_read(data, model, drops=config is None, say=say))
+    if "PATHE_RUN" not in os.environ:  # the first process tells
+        for text in warnings_of(prepared):
+            say(f"warning: {text}")
     job, words = _choose(
         prepared, config, Path(out) if out else None, settings, model, quick, resume
     )

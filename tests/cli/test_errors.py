@@ -1,0 +1,102 @@
+"""How commands fail: exit codes, errors as JSON, closed pipes, and no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+from support.commands import COMMAND, pathe, refused
+from support.folders import folder_of
+
+from pathe.cli import main
+from pathe.core.errors import DataError
+
+
+@pytest.fixture
+def place(tmp_path):
+    folder_of(tmp_path / "data")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "said"),
+    [
+        (("analyze", "nowhere.tsv"), "DataError", "nowhere.tsv"),
+        (("predict", "--data", "data", "--head", "zz", "--relation", "r"), "UnknownName", "zz"),
+        (("predict", "--data", "data", "--hed", "zz"), "NoSuchOption", "--hed"),
+        (("predict", "--data", "data", "-k", "many"), "BadParameter", "-k"),
+    ],
+)
+@pytest.mark.parametrize("flag", ["--json", "--jsonl"])
+def test_errors_of_json_commands_are_json(place, words, kind, said, flag):
+    found = pathe(*words, flag, cwd=place)
+    assert (found.returncode, found.stdout) == (2, "")
+    about = json.loads(found.stderr.splitlines()[-1])
+    assert about.keys() == {"error", "kind", "exit_code"}
+    assert about["exit_code"] == 2
+    assert kind in about["kind"] or (words[0], flag) == ("analyze", "--jsonl")
+    assert said in about["error"] or flag in about["error"]
+
+
+def test_wrong_options_are_shown_as_ever_without_json(place):
+    found = pathe("predict", "--data", "data", "--hed", "zz", cwd=place)
+    assert found.returncode == 2
+    assert "--hed" in found.stderr
+    assert not found.stderr.startswith("{")
+
+
+def test_a_long_error_is_cut(monkeypatch, place):
+    def fails(*given, **more):
+        raise DataError("x" * 100_000)
+
+    monkeypatch.setattr(main, "app", fails)
+    said = refused("analyze", "data", cwd=place)
+    assert len(said) < 2200
+    assert "98,000 more characters" in said
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_a_command_with_its_code(monkeypatch, place, signum, code):
+    cleaned = []
+
+    def works(*given, **more):
+        try:
+            os.kill(os.getpid(), signum)
+            signal.pause()
+        finally:
+            cleaned.append(True)
+
+    before = signal.getsignal(signum)
+    monkeypatch.setattr(main, "app", works)
+    found = pathe("analyze", "data", cwd=place)
+    assert found.returncode == code
+    assert found.stderr.startswith("stopped by")
+    assert "Traceback" not in found.stderr
+    assert cleaned == [True]
+    assert signal.getsignal(signum) == before
+
+
+def shell(line: str) -> subprocess.CompletedProcess[str]:
+    command = " ".join(f"'{word}'" for word in COMMAND)
+    return subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {line.replace('pathe', command, 1)}"],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+
+
+def test_closed_and_full_outputs(place):
+    for line, code in (
+        ("pathe --help | head -1", 0),
+        ("pathe config | head -1", 0),
+        ("pathe config >&-", 0),
+        ("pathe config <&- >&- 2>&-", 0),
+        ("pathe config > /dev/full", 2),
+    ):
+        found = shell(line)
+        assert found.returncode == code, (line, found.stderr)
+        assert "Traceback" not in found.stderr, line
+        assert "Exception ignored" not in found.stderr, line
+    assert "No space left" in found.stderr

@@ -1,0 +1,164 @@
+"""Files that are damaged, or made to take all memory or hours: an error in words, soon."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import itertools
+import lzma
+import time
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.folders import refused
+
+from pathe.data import compressed
+from pathe.data.compressed import XzFile
+from pathe.data.delimited import physical_lines
+from pathe.data.knowledge_graph import KnowledgeGraph
+
+TEXT = b"".join(b"a%d\tr\tb%d\n" % (i, i * 7 % 100) for i in range(2000))
+PACK = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "xz": lzma.compress,
+    "zst": lambda raw: pa.compress(raw, codec="zstd", asbytes=True),
+}
+
+
+def spoilt(one: bytes) -> dict[str, bytes]:
+    flipped = bytes([one[0] ^ 1]) + one[1:]
+    return {
+        "header of the second": one + flipped,
+        "middle of the second": one + one[:20] + bytes([one[20] ^ 4]) + one[21:],
+        "half of the second": one + one[: len(one) // 2],
+        "no end": one[:-5],
+        "other bytes": one + b"garbage!",
+        "odd padding": one + b"\0" * 5,
+    }
+
+
+@pytest.mark.parametrize("suffix", PACK)
+def test_what_is_no_stream_is_an_error_and_two_streams_are_read(tmp_path, suffix):
+    path, one = tmp_path / f"g.tsv.{suffix}", PACK[suffix](TEXT)
+    path.write_bytes(one + PACK[suffix](b"x\tr\ty\n"))
+    assert len(KnowledgeGraph.read(path).train) == 2001
+    for what, raw in spoilt(one).items():
+        path.write_bytes(raw)
+        assert "truncated or corrupt" in refused(path), (suffix, what)
+
+
+def test_padding_between_xz_streams_is_skipped(tmp_path):
+    path, one = tmp_path / "g.xz", lzma.compress(TEXT)
+    path.write_bytes(one + b"\0" * 8 + one + b"\0" * 4)
+    assert XzFile(path).read() == 2 * TEXT
+
+
+@settings(max_examples=60)
+@given(st.binary(max_size=3000), st.lists(st.integers(1, 700), min_size=1, max_size=5))
+def test_xz_is_read_as_python_reads_it(tmp_path_factory, raw, sizes):
+    path = tmp_path_factory.mktemp("xz") / "a.xz"
+    path.write_bytes(lzma.compress(raw) + lzma.compress(raw[::-1]))
+    stream, found, i = XzFile(path), b"", 0
+    while block := stream.read(sizes[i % len(sizes)]):
+        found, i = found + block, i + 1
+    stream.close()
+    assert found == lzma.open(path).read() == raw + raw[::-1]
+
+
+def test_a_file_that_expands_too_much_is_refused_and_the_bound_can_be_lifted(tmp_path, monkeypatch):
+    monkeypatch.setattr(compressed, "ALWAYS", 1 << 16)
+    for suffix, pack in PACK.items():
+        path = tmp_path / f"g.tsv.{suffix}"
+        path.write_bytes(pack(b"a\tr\tb\n" * 500_000))
+        said = refused(path)
+        assert "when decompressed" in said
+        assert "PATHE_MAX_EXPANSION" in said
+        monkeypatch.setenv("PATHE_MAX_EXPANSION", "1e6")
+        assert len(KnowledgeGraph.read(path).train) == 1
+        monkeypatch.delenv("PATHE_MAX_EXPANSION")
+
+
+def test_long_lines_take_linear_time():
+    class Stream:
+        def __init__(self, n):
+            self.left = [b"x" * (1 << 20)] * n
+
+        def read(self, size):
+            return self.left.pop() if self.left and size > 3 else b""
+
+    def seconds(n):
+        begin = time.perf_counter()
+        assert [len(line) for line in physical_lines(Stream(n))] == [n << 20]
+        return time.perf_counter() - begin
+
+    seconds(8)
+    assert seconds(128) < 1  # it took 10 s, and four times as much for twice the length
+
+
+@given(st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b"\r\n", b""]), max_size=12), st.data())
+def test_lines_are_the_same_however_blocks_fall(parts, data):
+    whole = b"".join(parts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=4)))
+    blocks = [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+
+    class Stream:
+        def __init__(self):
+            self.left = [b"", *filter(None, blocks)]
+
+        def read(self, size):
+            return self.left.pop(0) if self.left else b""
+
+    assert b"".join(physical_lines(Stream())) == whole
+    assert list(physical_lines(Stream())) == whole.splitlines(keepends=True)
+
+
+RDF = '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:e="http://e/">{}</rdf:RDF>'
+FACT = '<rdf:Description rdf:about="{}a"><e:r rdf:resource="http://e/b"/></rdf:Description>'
+
+
+def test_nested_entities_are_refused(tmp_path):
+    path, names = tmp_path / "bomb.rdf", [f"l{i}" for i in range(12)]
+    lines = ['<!ENTITY l0 "lol">']
+    lines += [f'<!ENTITY {b} "{f"&{a};" * 10}">' for a, b in itertools.pairwise(names)]
+    fact = FACT.format("http://e/&l11;")
+    path.write_text(f"<!DOCTYPE rdf:RDF [{''.join(lines)}]>{RDF.format(fact)}")
+    begin = time.perf_counter()
+    assert "'l1' refers to others" in refused(path)
+    path.write_text(f'<!DOCTYPE rdf:RDF [<!ENTITY x "{"y" * 20_000}">]>{RDF.format(FACT)}')
+    assert "20,002 bytes" in refused(path)
+    assert time.perf_counter() - begin < 2
+
+
+def test_plain_entities_are_read(tmp_path):
+    path = tmp_path / "plain.owl"
+    head = '<!DOCTYPE rdf:RDF [<!ENTITY e "http://e/" ><!ENTITY amper "a&amp;b">]>'
+    path.write_text(f'<?xml version="1.0"?>\n{head}\n{RDF.format(FACT.format("&e;"))}')
+    assert list(KnowledgeGraph.read(path).entities) == ["http://e/a", "http://e/b"]
+
+
+def test_deep_elements_are_refused_and_long_files_are_not(tmp_path):
+    path = tmp_path / "deep.rdf"
+    path.write_text(RDF.format("<e:r><e:C>" * 50_000))
+    begin = time.perf_counter()
+    assert "elements within each other" in refused(path)
+    assert time.perf_counter() - begin < 2
+    facts = "".join(FACT.format(f"http://e/{i}") + "<!-- x --><?y z?>" for i in range(5000))
+    path.write_text(RDF.format(facts))
+    assert len(KnowledgeGraph.read(path).train) == 5000
+
+
+def test_triples_about_triples_are_told_apart_from_literals(tmp_path):
+    path = tmp_path / "star.ttl"
+    path.write_text(
+        "@prefix e: <http://e/> .\ne:a e:r e:b ; e:n 3 .\ne:c e:says <<( e:a e:r e:b )>> .\n"
+    )
+    report = KnowledgeGraph.read(path).report
+    assert (report.literals, report.quoted) == (1, 1)
+
+
+@pytest.mark.parametrize("data", ["~nouser/x.tsv", "a" * 5000 + ".tsv", "a\0b.tsv"])
+def test_odd_paths_are_refused_in_words(data):
+    assert len(refused(data)) < 400
