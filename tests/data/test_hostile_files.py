@@ -65,7 +65,8 @@ def test_xz_is_read_as_python_reads_it(tmp_path_factory, raw, sizes):
     while block := stream.read(sizes[i % len(sizes)]):
         found, i = found + block, i + 1
     stream.close()
-    assert found == lzma.open(path).read() == raw + raw[::-1]
+    with lzma.open(path) as file:
+        assert found == file.read() == raw + raw[::-1]
 
 
 def test_a_file_that_expands_too_much_is_refused_and_the_bound_can_be_lifted(tmp_path, monkeypatch):
