@@ -424,6 +424,9 @@ def test_what_is_said_of_missing_facts_and_verdicts_is_what_was_measured():
         assert after["other cities judged true"] <= 0.1 * n
     by_chance = found["classify"]["europe"]["after"]["calibration error of exact probabilities"]
     assert f"a calibration error of {short(by_chance)} there by chance" in words
+    for runs in found["reasons"].values():
+        run = runs["after"]
+        assert f"{run['first']} of {run['facts']} " in words
     for name, runs in found["check"].items():
         run = runs["after"]
         assert f"| {name} | {run['facts']:,} | {run['wrong']} | {short(run['recall'])} |" in text
