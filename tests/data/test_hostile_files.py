@@ -65,8 +65,7 @@ def test_xz_is_read_as_python_reads_it(tmp_path_factory, raw, sizes):
     while block := stream.read(sizes[i % len(sizes)]):
         found, i = found + block, i + 1
     stream.close()
-    with lzma.open(path) as file:
-        assert found == file.read() == raw + raw[::-1]
+    assert found == lzma.decompress(path.read_bytes()) == raw + raw[::-1]
 
 
 def test_a_file_that_expands_too_much_is_refused_and_the_bound_can_be_lifted(tmp_path, monkeypatch):
@@ -96,7 +95,7 @@ def test_long_lines_take_linear_time():
         return time.perf_counter() - begin
 
     seconds(8)
-    assert seconds(128) < 1  # it took 10 s, and four times as much for twice the length
+    assert seconds(128) < 5  # quadratic time would be tens of seconds
 
 
 @given(st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r", b"\r\n", b""]), max_size=12), st.data())

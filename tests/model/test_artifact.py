@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 import yaml
+from support.models import any_graph_artifact
 
 from pathe.core.config import configure
 from pathe.core.errors import ModelError, PatheError
@@ -206,3 +208,20 @@ def test_a_spoilt_folder_is_refused_in_words(folder, spoil, words):
 def test_no_folder_is_no_model(tmp_path):
     with pytest.raises(ModelError, match="pathe train"):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(tmp_path, value):
+    artifact = any_graph_artifact()
+    next(artifact.model.parameters()).data.flatten()[0] = value
+    save_model(tmp_path / "model", artifact)
+    with pytest.raises(ModelError, match="NaN or infinite"):
+        load_model(tmp_path / "model")
+
+
+@pytest.mark.parametrize("temperature", [1e300, 1e-300])
+def test_temperatures_that_say_nothing_are_refused(tmp_path, temperature):
+    artifact = replace(any_graph_artifact(), temperatures={"link": temperature})
+    save_model(tmp_path / "model", artifact)
+    with pytest.raises(ModelError, match="expected temperatures"):
+        load_model(tmp_path / "model")

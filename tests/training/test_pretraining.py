@@ -361,7 +361,7 @@ def test_a_checkpoint_is_written_now_and_then(graphs, tmp_path, monkeypatch):
 
 def test_only_the_same_run_can_be_resumed(graphs, tmp_path):
     folder, longer = tmp_path / "run", replace(SMALL, steps=9)
-    with pytest.raises(ConfigError, match=r"nothing to resume.*checkpoint\.pt"):
+    with pytest.raises(ConfigError, match="nothing to resume"):
         run(graphs, folder, resume=True)
     run(graphs, folder, minutes=1e-9)
     with pytest.raises(ConfigError, match="--resume"):

@@ -31,6 +31,8 @@ def parquet_batches(path: Path, options: ReadOptions, report: ReadReport) -> Ite
 
     with reading(path, lambda: " as Parquet"), pq.ParquetFile(path) as file:
         schema = file.schema_arrow
+        if len(set(schema.names)) < len(schema.names):
+            raise DataError(f"{path}: expected columns of different names; got {schema.names}.")
         picks = _pick_columns(path, options, schema.names)
         if options.columns is None and len(schema.names) > 3:
             report.notes.append(left_out_note(path, schema.names, picks))

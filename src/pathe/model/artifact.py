@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -27,6 +26,7 @@ from pathe.model.pathe import PathE, count_parameters
 
 FORMAT = 2  # version of the folder's format
 WEIGHTS, CONFIG, RELATIONS, CARD = "model.safetensors", "config.json", "relations.json", "README.md"
+COLDEST, HOTTEST = 1e-3, 1e3  # temperatures: beyond, probabilities say nothing
 FILES = (WEIGHTS, CONFIG, RELATIONS, CARD)
 SHIPPED = Path(__file__).with_name("shipped")  # the pre-trained model of the package
 
@@ -156,6 +156,8 @@ def load_model(folder: str | Path | None = None) -> Artifact:
     except (SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).strip().splitlines()[:2])
         raise ModelError(f"{folder / WEIGHTS}: doesn't fit {CONFIG}: {reason}") from None
+    if any(not bool(weight.isfinite().all()) for weight in model.state_dict().values()):
+        raise ModelError(f"{folder / WEIGHTS}: has weights that are NaN or infinite.")
     any_graph = config.relation_vectors == "graph"
     relations = None if any_graph else Vocabulary(names, kind="relation")
     return Artifact(model.eval(), config, relations, about["temperatures"])
@@ -178,7 +180,7 @@ def _are_names(names: list[Any]) -> bool:
 
 def _are_temperatures(found: Any) -> bool:
     return isinstance(found, dict) and all(
-        isinstance(t, float | int) and math.isfinite(t) and t > 0 for t in found.values()
+        isinstance(t, float | int) and COLDEST <= t <= HOTTEST for t in found.values()
     )
 
 
@@ -200,7 +202,9 @@ def _read_about(path: Path) -> dict[str, Any]:
             if digests[CONFIG] != _digest_settings(about):
                 raise ModelError(f"{path}: differs from the saved settings: modified.")
             if not _are_temperatures(about.get("temperatures")):
-                raise ModelError(f"{path}: expected temperatures above 0: modified.")
+                raise ModelError(
+                    f"{path}: expected temperatures from {COLDEST} to {HOTTEST:g}: modified."
+                )
             return about
         case None:
             raise ModelError(f"{path}: not written by PathE.")
@@ -223,6 +227,8 @@ def _digest_settings(about: dict[str, Any]) -> str:
 
 def _read(path: Path, sha256: str | None) -> bytes:
     try:
+        if path.exists() and not path.is_file():  # a FIFO would never end
+            raise ModelError(f"{path}: expected a file.")
         raw = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror or error}.") from None
