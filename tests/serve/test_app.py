@@ -146,6 +146,14 @@ def test_missing_suspicious_similar_and_rules(client):
     assert len(get(client, "/similar", entity="Paris", k=3)["entities"]) == 3
     [rule] = get(client, "/rules", relation="capital of", k=1)["rules"]
     assert rule["relation"] == "capital of"
+    assert 1 <= len(rule["instances"]) <= 3
+    for entities, labels in zip(rule["instances"], rule["instance_labels"], strict=True):
+        assert len(entities) == len(labels) == len(rule["path"]) + 1
+        card = get(client, "/entity", name=entities[0], relation="capital of", direction="out")
+        assert entities[-1] in {row["tail"] for row in card["facts"]}
+    wanted = {"relation": "capital of", "k": 1, "format": "csv"}
+    text = client.get(f"{BASE}/rules", params=wanted).text
+    assert " > ".join(rule["instances"][0]) in text
 
 
 def test_changes_are_a_visitors_own(client):

@@ -491,6 +491,7 @@ class Predictor:
         """Yields the k paths that the model trusts most, per relation (default: all).
 
         Trust is estimated from a sample of each relation's facts, scored as if they were missing.
+        Each rule has up to three instances: paths that it follows between entities of these facts.
         """
         if not self.scorer.bridged or self.artifact.config.task == "relation":
             raise ConfigError(
@@ -503,7 +504,7 @@ class Predictor:
         for found in learned_rules(
             self.scorer, wanted, k=k, n_facts=facts, whole_pairs=whole_pairs
         ):
-            yield from (rule.named(self.relation_names) for rule in found)
+            yield from (rule.named(self.relation_names, self.entity_names) for rule in found)
 
     # changed facts
 
