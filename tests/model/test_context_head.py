@@ -14,7 +14,12 @@ from pathe.graph.adjacency import build_graph
 from pathe.graph.edges import both_ways
 from pathe.graph.held_out import HeldOut
 from pathe.graph.relation_graph import arrivals
-from pathe.model.context_head import ContextHead, EntityContexts, entity_contexts
+from pathe.model.context_head import (
+    ContextHead,
+    EntityContexts,
+    KindCandidates,
+    entity_contexts,
+)
 
 N, R, K = 14, 3, 6
 HELD_OUT = 5  # every fifth triple
@@ -169,3 +174,39 @@ def test_renamed_entities_have_the_same_scores():
             found.append(head.score(query, candidates, queries))
     torch.testing.assert_close(found[1][:, new], found[0])
     assert not torch.allclose(found[1], found[0])
+
+
+def test_the_last_used_candidates_are_cached(monkeypatch):
+    """Room for three kinds; what is used again stays."""
+    contexts, (head, vectors) = some_contexts(), head_and_vectors(K)
+    every = torch.arange(K)
+    with torch.no_grad():
+        expected = head.candidates(contexts, vectors, every)
+    computed: list[list[int]] = []
+
+    def counted(*given):
+        computed.append(given[2].tolist())
+        return ContextHead.candidates(head, *given)
+
+    monkeypatch.setattr(head, "candidates", counted)
+    bytes_each = expected[0].numel() * expected.element_size()
+    cached = KindCandidates(head, contexts, limit=3 * bytes_each)
+    for kinds, new in (
+        ([0, 4], [[0, 4]]),
+        ([0], []),
+        ([1], [[1]]),
+        ([0, 4], []),
+        ([2], [[2]]),  # makes room for itself: 1 was used least recently
+        ([0, 4], []),
+        ([1], [[1]]),
+        ([0, 1, 2, 3, 4], [[2, 3]]),  # more than there is room for
+    ):
+        kinds_Q = torch.tensor(kinds)
+        found = cached(vectors[kinds_Q], kinds_Q)
+        torch.testing.assert_close(torch.stack(found), expected[kinds_Q])
+        assert computed == new
+        assert len(cached._cached) <= 3
+        computed.clear()
+    none = KindCandidates(head, contexts, limit=bytes_each - 1)
+    torch.testing.assert_close(none(vectors, every), list(expected))
+    assert not none._cached

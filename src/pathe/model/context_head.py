@@ -16,6 +16,7 @@ from pathe.core.tensors import Tensors, expand
 from pathe.graph.relation_graph import Arrivals
 from pathe.model.scores import relu_dot
 
+CACHE = 64 << 20  # bytes of candidates that are cached per graph
 DENSE = 1 << 27  # most entries of a dense matrix of contexts, on a GPU
 
 
@@ -119,9 +120,12 @@ class ContextHead(nn.Module):
         found_BH: Tensor = read_BH + self.source_counts(features_B2) + asked_QH[rows_B]
         return found_BH
 
-    def score(self, query_BH: Tensor, candidates_QEH: Tensor, rows_B: Tensor) -> Tensor:
+    def score(
+        self, query_BH: Tensor, candidates_QEH: Tensor | list[Tensor], rows_B: Tensor
+    ) -> Tensor:
         """Returns (B, E) scores of all candidates of each query's kind."""
         if query_BH.is_cuda:
+            assert isinstance(candidates_QEH, Tensor)
             hidden_BEH = F.relu(candidates_QEH[rows_B] + query_BH[:, None])
             return self.second(hidden_BEH).squeeze(-1)  # type: ignore[no-any-return]
         order_B = rows_B.argsort(stable=True)
@@ -148,3 +152,30 @@ class ContextHead(nn.Module):
             read_BRH = torch.einsum("bk,rkh->brh", shares_BK, read(vectors_RKD))
             hidden_BRH = hidden_BRH + read_BRH + count(features)
         return self.second(F.relu(hidden_BRH)).squeeze(-1)  # type: ignore[no-any-return]
+
+
+class KindCandidates:
+    """The candidates of one graph by kind of query, on a CPU: the last used ones are cached."""
+
+    def __init__(self, head: ContextHead, contexts: EntityContexts, limit: int = CACHE) -> None:
+        self.head, self.contexts, self.limit = head, contexts, limit  # bytes
+        self._cached: dict[int, Tensor] = {}  # the last used one last
+
+    @torch.no_grad()
+    def __call__(self, vectors_QKD: Tensor, kinds_Q: Tensor) -> list[Tensor]:
+        """Returns `ContextHead.candidates`, one (E, H) tensor per kind."""
+        kinds = kinds_Q.tolist()
+        found = {kind: self._cached.pop(kind) for kind in kinds if kind in self._cached}
+        missing = [row for row, kind in enumerate(kinds) if kind not in found]
+        if missing:
+            rows = torch.tensor(missing)
+            new_MEH = self.head.candidates(self.contexts, vectors_QKD[rows], kinds_Q[rows])
+            # contiguous ones can be freed one by one
+            found |= {
+                kinds[row]: own.contiguous() for row, own in zip(missing, new_MEH, strict=True)
+            }
+        self._cached |= found
+        most = self.limit // max(4 * len(self.contexts.sums_E) * self.head.second.in_features, 1)
+        while len(self._cached) > most:
+            self._cached.pop(next(iter(self._cached)))
+        return [found[kind] for kind in kinds]

@@ -75,13 +75,13 @@ class FoundationModel(nn.Module):
 
     def link_scores(
         self, edges: Edges, graph: GraphView, given: QueryVectors, sources_B: Tensor,
-        reached: Reach | None = None,
+        reached: Reach | None = None, candidates: list[Tensor] | None = None,
     ) -> Tensor:  # fmt: skip
-        """Computes `links` from relation vectors."""
+        """Computes `links` from relation vectors, and from candidates if these are known."""
         kinds_Q, vectors_QKD, rows_B = given
         head, parts = self.link_contexts, (graph.contexts, vectors_QKD, kinds_Q)
         query_BH = head.queries(*parts, rows_B, sources_B)
-        found_BE = head.score(query_BH, head.candidates(*parts), rows_B)
+        found_BE = head.score(query_BH, candidates or head.candidates(*parts), rows_B)
         kinds_B = kinds_Q[rows_B]
         return found_BE + self.bridge.links(
             edges, graph.keep_M, sources_B, kinds_B, reached, lambda _: given

@@ -16,6 +16,7 @@ from pathe.core.types import PARTS, Part, Progress, Side
 from pathe.graph.held_out import HeldOut
 from pathe.graph.known import KnownTriples
 from pathe.graph.prepared import PreparedGraph
+from pathe.model.context_head import KindCandidates
 from pathe.model.featurizer import Featurizer
 from pathe.model.foundation import BRIDGED, FoundationModel, bridged_relations, view
 from pathe.model.heads import Ranker
@@ -303,7 +304,8 @@ class VectorScorer(Scorer):
 class GraphScorer(Scorer):
     """Scores with a model that computes relation vectors from the graph.
 
-    The relation graph, contexts and the vectors of kinds are computed once and cached.
+    The relation graph, contexts, vectors of kinds and, on a CPU, candidates by kind are computed once
+    and cached.
     """
 
     n_paths = None
@@ -324,6 +326,7 @@ class GraphScorer(Scorer):
         self._prepared, self._held_out = prepared, held_out
         self.graph = view(prepared.arrivals, prepared.edges.keep(held_out))
         self.kinds = KindVectors(self.model.encoder, self.graph.meetings)
+        self.candidates = KindCandidates(self.model.link_contexts, self.graph.contexts)
 
     @property
     def prepared(self) -> PreparedGraph:
@@ -357,7 +360,9 @@ class GraphScorer(Scorer):
     def _score_all(self, sources_F: Tensor, kinds_F: Tensor) -> Tensor:
         """Returns (F, E) scores of all entities."""
         edges, given = self.prepared.edges, self.kinds(kinds_F)
-        return self.model.link_scores(edges, self.graph, given, sources_F)
+        on_cpu = kinds_F.device.type == "cpu"
+        candidates = self.candidates(given.vectors_QKD, given.kinds_Q) if on_cpu else None
+        return self.model.link_scores(edges, self.graph, given, sources_F, candidates=candidates)
 
     @torch.no_grad()
     def relations(self, heads_B: Tensor, tails_B: Tensor) -> Tensor:

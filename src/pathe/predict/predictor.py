@@ -226,7 +226,7 @@ class Predictor:
         names: list[str | None] = []
         for part, name in zip(PARTS, query, strict=True):
             if name is not None and part == "relation":
-                name = self.relation_names[int(self._asked_relations([name])[0])]
+                name = self.relation_names[self._asked_relation(name)]
             elif name is not None:
                 name = self.entity_names.exact(name)
             names.append(name)
@@ -679,6 +679,13 @@ class Predictor:
                         "relations by their training triples. Add some to train."
                     )
         return ids_B
+
+    def _asked_relation(self, name: str) -> int:
+        """Returns `_asked_relations` of one name; faster if it is known."""
+        found = self.relation_names.find(name) if isinstance(name, str) else None
+        if found is None or not self.prepared.seen_R[found]:
+            return int(self._asked_relations([name])[0])
+        return found
 
     def _relation_ids(self, names: list[str]) -> Tensor:
         try:
