@@ -212,7 +212,7 @@ BAD = [
     ("GET", "/suspicious?sample=0", None, 422, "sample: "),
     ("GET", "/similar?entity=Nowhere", None, 404, "unknown entity"),
     ("GET", "/rules?relation=unknown", None, 404, "unknown relation"),
-    ("GET", "/nothing", None, 404, "Not Found"),
+    ("GET", "/nothing", None, 404, "isn't a call"),
     ("GET", "/overlays/zzz", None, 404, "no overlay 'zzz'"),
     ("POST", "/predict", {"queries": []}, 422, "queries: "),
     ("POST", "/predict", {"queries": [{"head": "Paris"}]}, 400, "queries.0: Give two"),
@@ -227,9 +227,9 @@ BAD = [
     ("POST", "/overlays", {"remove": [CAPITAL | {"tail": "Spain"}]}, 400, "can't be removed"),
     ("POST", "/overlays", {"add": [CAPITAL] * 101}, 400, "at most 100"),
     ("POST", "/facts", {"add": [CAPITAL]}, 400, "read-only"),
-    ("POST", "/score", b"{not json", 422, "JSON"),
+    ("POST", "/score", b"{not json", 422, "The body should be JSON"),
     ("POST", "/score", b"", 422, "body: "),
-    ("DELETE", "/facts", None, 405, "Method Not Allowed"),
+    ("DELETE", "/facts", None, 405, "isn't a call"),
 ]  # fmt: skip
 
 

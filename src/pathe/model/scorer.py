@@ -304,8 +304,8 @@ class VectorScorer(Scorer):
 class GraphScorer(Scorer):
     """Scores with a model that computes relation vectors from the graph.
 
-    The relation graph, contexts, vectors of kinds and, on a CPU, candidates by kind are computed once
-    and cached.
+    The relation graph, contexts, vectors of kinds and, on a CPU, candidates by kind are computed
+    once and cached.
     """
 
     n_paths = None
