@@ -23,7 +23,7 @@ PICTURES: dict[str, dict[str, str]] = {
     "whatif": {"view": "whatif", "remove": REMOVED, "add": ADDED},
     "rules": {"view": "rules", "relation": "city in"},
 }
-TALLER = {"explain": 1080, "whatif": 840}  # pixels, where 720 hide what matters
+TALLER = {"explain": 1000, "whatif": 840}  # pixels, where 720 hide what matters
 
 
 def main() -> None:
