@@ -29,3 +29,13 @@ def test_without_additions_it_is_the_vocabulary():
     assert names.names(torch.tensor([1])) == ["b"]
     with pytest.raises(UnknownNameError, match="unknown entity 'q'"):
         names.id("q")
+
+
+def test_a_few_names_are_found_as_many_are():
+    names = Vocabulary([f"n{i}" for i in range(50)])
+    every = list(names)
+    ids = names.ids(every)
+    assert [int(names.ids([name])) for name in every] == ids.tolist()
+    assert names.ids(["n3", "gone"], missing="mark").tolist() == [int(names.id("n3")), -1]
+    with pytest.raises(UnknownNameError, match="unknown entity 'gone'"):
+        names.ids(["n3", "gone"])

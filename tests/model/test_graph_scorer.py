@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from support.graphs import DEVICES, knowledge_graph, toy
@@ -36,6 +38,19 @@ def test_scores_are_those_of_the_model(device, side):
     some = torch.tensor([[3, 1, 4]] * len(triples), device=device)
     given = found.links(source, triples[:, 1], side, some)
     torch.testing.assert_close(given, expected[:, [3, 1, 4]], **close)
+
+
+def test_caches_follow_the_graph():
+    """Scores with warm caches are those of a new scorer, also of another graph."""
+    kg = toy()
+    found, queries = scorer_of(kg), kg.test.long()
+    fewer = replace(kg, train=kg.train[::2])
+    for own in (kg, kg, fewer, kg):
+        if own is not found.prepared.kg:
+            found.take(PreparedGraph(own))
+        for part in ("tail", "head"):
+            expected = scorer_of(own).scores(queries, part)
+            torch.testing.assert_close(found.scores(queries, part), expected)
 
 
 def test_relations_are_scored_as_by_the_model():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from support.graphs import knowledge_graph, toy
-from support.models import predictor
+from support.models import any_graph_predictor, predictor
 
 from pathe.core.errors import UnknownNameError
 from pathe.core.types import PARTS
@@ -140,3 +140,21 @@ def test_an_entity_that_was_encoded_alone_is_described_anew():
     scores = {answer.name: answer.score for answer in theirs}
     assert {answer.name: answer.score for answer in ours} == pytest.approx(scores, abs=1e-5)
     np.testing.assert_allclose(p.embed("e0001"), fresh.embed("e0001"), atol=1e-6)
+
+
+def test_cached_candidates_follow_added_and_removed_facts():
+    """All kinds are asked before, so that whatever is cached would be stale."""
+    queries = [(f"e00{i}", f"r{i % 3}", None) for i in range(10, 22)]
+    p, grown = any_graph_predictor(toy()), any_graph_predictor(enlarged())
+
+    def scores(own):
+        found = own.answer(queries, 100, filter_known=False, plausible=False)
+        return [{a.name: a.score for a in one if not a.name.startswith("zz")} for one in found]
+
+    before, wanted = scores(p), scores(grown)
+    assert p.add(NEW) == 4
+    after = scores(p)
+    assert after == [pytest.approx(one, abs=1e-4) for one in wanted]
+    assert after != [pytest.approx(one, abs=1e-4) for one in before]
+    p.remove(NEW)
+    assert scores(p) == [pytest.approx(one, abs=1e-4) for one in before]

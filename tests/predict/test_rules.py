@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from support.models import BRIDGE, artifact_of, predictor
 from support.runs import train
 
 from pathe.core.errors import ConfigError
+from pathe.data.row_files import columns_of
 from pathe.graph.adjacency import build_graph
 from pathe.graph.edges import both_ways
 from pathe.graph.held_out import HeldOut
@@ -22,7 +24,8 @@ from pathe.model.left_out import BridgeScore
 from pathe.model.scorer import Scorer
 from pathe.predict.connections import _contributions, connections
 from pathe.predict.predictor import Predictor
-from pathe.predict.rules import count, count_plain
+from pathe.predict.results import Rule
+from pathe.predict.rules import count, count_plain, learned_rules
 
 
 def scorer_of(kg, **more) -> Scorer:
@@ -138,6 +141,12 @@ def test_a_planted_rule_is_learned_and_counted(tmp_path):
     assert found[0].words() == "-r0-> -r0->"
     assert (found[0].support, found[0].connected) == (40, 40)
     assert found[0].trust > 0.5
+    kept = {(2 * i, 2 * i + 1, 80 + i) for i in range(40)}
+    assert len(found[0].instances) == 3
+    assert {tuple(int(name[1:]) for name in own) for own in found[0].instances} <= kept
+    assert len({own[0] for own in found[0].instances}) == 3  # of different facts
+    [first, *_] = found[0].instance_words()
+    assert first == "{} -r0-> {} -r0-> {}".format(*found[0].instances[0])
     assert {rule.relation for rule in p.rules(k=1)} <= {"r0", "r1", "r2"}
 
 
@@ -155,6 +164,21 @@ def test_support_is_counted_over_distinct_pairs():
         assert how(edges, (0, 1), 2, True) == (1, 2)
 
 
+def test_instances_are_paths_of_the_graph_between_entities_that_have_the_relation():
+    kg = toy()
+    facts = {tuple(row) for row in kg.train.tolist()}
+    n, seen = kg.n_relations, 0
+    for rules in learned_rules(scorer_of(kg), range(n), k=4, n_facts=8):
+        for rule in rules:
+            assert 1 <= len(rule.instances) <= 3
+            for entities in rule.instances:
+                assert (entities[0], rule.relation, entities[-1]) in facts
+                for kind, (a, b) in zip(rule.kinds, pairwise(entities), strict=True):
+                    assert ((a, kind, b) if kind < n else (b, kind - n, a)) in facts
+                    seen += kind >= n
+    assert seen  # also backwards
+
+
 def test_rules_need_bridges():
     with pytest.raises(ConfigError, match="bridge=paths"):
         list(predictor().rules())
@@ -169,7 +193,11 @@ def test_the_commands(tmp_path):
     assert told.returncode == 0, told.stderr
     assert "confidence" in told.stdout
     found = json.loads(pathe("rules", *use, "--relation", "r1", "--json", cwd=tmp_path).stdout)
-    assert {"relation", "path", "trust", "support", "connected", "confidence"} == set(found[0])
+    assert set(columns_of(Rule)) == set(found[0])
+    own = found[0]["instances"][0]
+    assert own[-1] not in told.stdout
+    told = pathe("rules", *use, "--relation", "r1", "-k", 2, "--instances", cwd=tmp_path)
+    assert Rule(**found[0]).instance_words()[0] in told.stdout
     asked = ("predict", *use, "--head", "e0000", "--relation", "r1", "--tail", "e0080")
     told = pathe(*asked, "--paths", "--plot", "why.svg", cwd=tmp_path)
     assert told.returncode == 0, told.stderr

@@ -146,6 +146,14 @@ def test_missing_suspicious_similar_and_rules(client):
     assert len(get(client, "/similar", entity="Paris", k=3)["entities"]) == 3
     [rule] = get(client, "/rules", relation="capital of", k=1)["rules"]
     assert rule["relation"] == "capital of"
+    assert 1 <= len(rule["instances"]) <= 3
+    for entities, labels in zip(rule["instances"], rule["instance_labels"], strict=True):
+        assert len(entities) == len(labels) == len(rule["path"]) + 1
+        card = get(client, "/entity", name=entities[0], relation="capital of", direction="out")
+        assert entities[-1] in {row["tail"] for row in card["facts"]}
+    wanted = {"relation": "capital of", "k": 1, "format": "csv"}
+    text = client.get(f"{BASE}/rules", params=wanted).text
+    assert " > ".join(rule["instances"][0]) in text
 
 
 def test_changes_are_a_visitors_own(client):
@@ -204,7 +212,7 @@ BAD = [
     ("GET", "/suspicious?sample=0", None, 422, "sample: "),
     ("GET", "/similar?entity=Nowhere", None, 404, "unknown entity"),
     ("GET", "/rules?relation=unknown", None, 404, "unknown relation"),
-    ("GET", "/nothing", None, 404, "Not Found"),
+    ("GET", "/nothing", None, 404, "isn't a call"),
     ("GET", "/overlays/zzz", None, 404, "no overlay 'zzz'"),
     ("POST", "/predict", {"queries": []}, 422, "queries: "),
     ("POST", "/predict", {"queries": [{"head": "Paris"}]}, 400, "queries.0: Give two"),
@@ -219,9 +227,9 @@ BAD = [
     ("POST", "/overlays", {"remove": [CAPITAL | {"tail": "Spain"}]}, 400, "can't be removed"),
     ("POST", "/overlays", {"add": [CAPITAL] * 101}, 400, "at most 100"),
     ("POST", "/facts", {"add": [CAPITAL]}, 400, "read-only"),
-    ("POST", "/score", b"{not json", 422, "JSON"),
+    ("POST", "/score", b"{not json", 422, "The body should be JSON"),
     ("POST", "/score", b"", 422, "body: "),
-    ("DELETE", "/facts", None, 405, "Method Not Allowed"),
+    ("DELETE", "/facts", None, 405, "isn't a call"),
 ]  # fmt: skip
 
 

@@ -254,6 +254,12 @@ def rules(
             min=1, help="Triples per relation to hold out and explain.", rich_help_panel=QUERY
         ),
     ] = 32,
+    instances: Annotated[
+        bool,
+        typer.Option(
+            "--instances", help="Show some instances of each path.", rich_help_panel=OUTPUT
+        ),
+    ] = False,
     output: Output,
 ) -> None:
     """List, for each relation, the paths between two entities that the model trusts most.
@@ -262,7 +268,7 @@ def rules(
     add to these scores. The other columns count pairs in the graph: those that the path connects,
     those of them that have the relation (support), and their share (confidence). Works
     with the pre-trained model, models fine-tuned from it, and new models with
-    [cyan]bridge=paths[/].
+    [cyan]bridge=paths[/]. JSON and files have some instances of each path, too.
 
     Example: [cyan]pathe rules --data examples/europe.csv --relation "member of"[/]
     """
@@ -273,7 +279,7 @@ def rules(
         for rule in p.rules(relation, k, facts=facts):
             status.update(f"explaining triples of {p.names.show(rule.relation)} ...")
             found.append(rule)
-    output.show([vars(rule) for rule in found], show.rules(p.names.shown(found)), Rule)
+    output.show([vars(rule) for rule in found], show.rules(p.names.shown(found), instances), Rule)
 
 
 @grouped

@@ -21,6 +21,7 @@ from pathe.data.names import Names
 
 Kind = Literal["entity", "relation", "type"]
 
+FEW = 8  # names that are searched one by one rather than hashed
 _CANDIDATES = 1000  # names per search for the closest
 
 
@@ -141,7 +142,7 @@ class Vocabulary:
                     self.id(name)  # raises
             names = text_array(names)
         array = names.cast(pa.large_string())
-        if len(array) < len(self) // 1000:
+        if len(array) < max(FEW, len(self) // 1000):
             # Searching a few names beats hashing the whole vocabulary.
             places = [self._find(n) for n in array.to_pylist()]
             ids = np.array([i if found else -1 for i, found in places], np.int64)

@@ -275,7 +275,7 @@ class Predictor:
         names: list[str | None] = []
         for part, name in zip(PARTS, query, strict=True):
             if name is not None and part == "relation":
-                name = self.relation_names[int(self._asked_relations([name])[0])]
+                name = self.relation_names[self._asked_relation(name)]
             elif name is not None:
                 name = self.entity_names.exact(name)
             names.append(name)
@@ -588,6 +588,7 @@ class Predictor:
         """Yields the k paths that the model trusts most, per relation (default: all).
 
         Trust is estimated from a sample of each relation's facts, scored as if they were missing.
+        Each rule has up to three instances: paths that it follows between entities of these facts.
         """
         if not self.scorer.bridged or self.artifact.config.task == "relation":
             raise ConfigError(
@@ -600,7 +601,7 @@ class Predictor:
         for found in learned_rules(
             self.scorer, wanted, k=k, n_facts=facts, whole_pairs=whole_pairs
         ):
-            yield from (rule.named(self.relation_names) for rule in found)
+            yield from (rule.named(self.relation_names, self.entity_names) for rule in found)
 
     # changed facts
 
@@ -815,6 +816,13 @@ class Predictor:
                         "relations by their training triples. Add some to train."
                     )
         return ids_B
+
+    def _asked_relation(self, name: str) -> int:
+        """Returns `_asked_relations` of one name; faster if it is known."""
+        found = self.relation_names.find(name) if isinstance(name, str) else None
+        if found is None or not self.prepared.seen_R[found]:
+            return int(self._asked_relations([name])[0])
+        return found
 
     def _relation_ids(self, names: list[str]) -> Tensor:
         try:

@@ -219,7 +219,8 @@ class Rule:
     """A rule that a model with bridges has learned: pairs connected by `path` have `relation`.
 
     `trust` is the path's share of what all paths contribute to the scores of sampled facts. In the
-    training graph it connects `connected` pairs, `support` of which have the relation.
+    training graph it connects `connected` pairs, `support` of which have the relation. `instances`
+    are a few of these: the entities along the path, from head to tail.
     """
 
     relation: str
@@ -228,10 +229,22 @@ class Rule:
     support: int
     connected: int
     confidence: float
+    instances: list[list[str]] = field(default_factory=list)
 
     def words(self) -> str:
         """Returns the path as text with arrows."""
         return relation_arrows(self.path)
+
+    def instance_words(self) -> list[str]:
+        """Returns the instances as text with arrows."""
+        found = []
+        for start, *others in self.instances:
+            hops = [
+                (relation.removeprefix("^"), not relation.startswith("^"), name)
+                for relation, name in zip(self.path, others, strict=True)
+            ]
+            found.append(start + arrows(hops))
+        return found
 
 
 @dataclass(frozen=True)

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 
 import torch
 from torch import Tensor
 
 from pathe.core.randomness import keyed
-from pathe.data.vocabulary import Vocabulary
+from pathe.data.vocabulary import GrowingVocabulary, Vocabulary
 from pathe.graph.edges import Edges
 from pathe.graph.held_out import HeldOut
 from pathe.kernels.dispatch import kernel
 from pathe.model.scorer import Scorer
-from pathe.predict.connections import connections
+from pathe.predict.connections import Connection, connections
 from pathe.predict.results import Rule
 
 PATHS = 10  # per fact
+INSTANCES = 3  # per rule
 AT_ONCE = 256  # heads per chunk of a count
 
 
@@ -28,7 +30,7 @@ class LearnedRule:
 
     `trust` is the sequence's share of what all paths contribute to the scores of sampled facts;
     `connected` counts the pairs that it connects in the training graph, `support` those of them
-    that have the relation.
+    that have the relation. `instances` are paths of sampled facts: entities from head to tail.
     """
 
     relation: int
@@ -36,14 +38,16 @@ class LearnedRule:
     trust: float
     support: int
     connected: int
+    instances: tuple[tuple[int, ...], ...] = ()
 
-    def named(self, relations: Vocabulary) -> Rule:
+    def named(self, relations: Vocabulary, entities: GrowingVocabulary) -> Rule:
         """Returns the rule with names."""
         n = len(relations)
         path = [relations[kind] if kind < n else f"^{relations[kind - n]}" for kind in self.kinds]
         confidence = self.support / self.connected if self.connected else 0.0
         counts = self.support, self.connected, confidence
-        return Rule(relations[self.relation], path, self.trust, *counts)
+        instances = [[entities[entity] for entity in own] for own in self.instances]
+        return Rule(relations[self.relation], path, self.trust, *counts, instances)
 
 
 def learned_rules(
@@ -64,21 +68,41 @@ def learned_rules(
         ids_N = (prepared.train_M3[:, 1] == relation).nonzero().squeeze(1)
         ids_N = ids_N[keyed(scorer.seed, ids_N).argsort()[:n_facts]]
         worth: dict[tuple[int, ...], float] = defaultdict(float)
+        best_of: dict[tuple[int, ...], list[Connection]] = defaultdict(list)  # one per fact
         for id_1 in ids_N[:, None]:
             held_out = HeldOut(prepared.pairs.of_same(id_1) if whole_pairs else id_1)
             score = scorer.bridge_score(prepared.train_M3[id_1[0]], "tail", held_out)
             assert score is not None
-            for path in connections(score, PATHS):
+            paths = connections(score, PATHS)
+            for path in paths:
                 worth[path.kinds] += max(path.worth, 0.0)
+            for kinds in {path.kinds for path in paths}:
+                own = (path for path in paths if path.kinds == kinds)
+                best_of[kinds].append(max(own, key=lambda path: path.worth))
         total = sum(worth.values()) or 1.0
         best = sorted(worth, key=lambda kinds: -worth[kinds])[:k]
         yield [
             LearnedRule(
-                relation, kinds, worth[kinds] / total, *count(prepared.edges, kinds, relation)
+                relation,
+                kinds,
+                worth[kinds] / total,
+                *count(prepared.edges, kinds, relation),
+                _instances(best_of[kinds], prepared.n_relations),
             )
             for kinds in best
             if worth[kinds] > 0
         ]
+
+
+def _instances(paths: list[Connection], n_relations: int) -> tuple[tuple[int, ...], ...]:
+    """Returns the entities along the best paths, from head to tail."""
+    found = []
+    for path in nlargest(INSTANCES, paths, key=lambda path: path.worth):
+        along = [kind < n_relations for kind in path.kinds]
+        start = path.steps[0][0 if along[0] else 2]
+        ends = (step[2 if forward else 0] for step, forward in zip(path.steps, along, strict=True))
+        found.append((start, *ends))
+    return tuple(found)
 
 
 def count(

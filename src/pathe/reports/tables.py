@@ -341,17 +341,22 @@ def suspicious(found: Sequence[results.SuspiciousFact]) -> Iterator[RenderableTy
     yield table if found else "no facts to judge"
 
 
-def rules(found: list[results.Rule]) -> Iterator[RenderableType]:
-    """Yields the rules that a model has learned, a table per relation."""
+def rules(found: list[results.Rule], instances: bool = False) -> Iterator[RenderableType]:
+    """Yields the rules that a model has learned, a table per relation; instances on request."""
     if not found:
         yield "none found: no path between two entities raised the score of a sampled fact"
     for relation in dict.fromkeys(rule.relation for rule in found):
         yield _name(relation, "bold")
-        rows = ((_name(rule.words()), percent(rule.trust), f"{rule.support:,}",
+        rows = ((_rule(rule, instances), percent(rule.trust), f"{rule.support:,}",
                  f"{rule.connected:,}", percent(rule.confidence))
                 for rule in found if rule.relation == relation)  # fmt: skip
         numbers = ("trust", "support", "connected", "confidence")
         yield _table(rows, "path", *map(_right, numbers))
+
+
+def _rule(rule: results.Rule, instances: bool) -> Text:
+    lines = rule.instance_words() if instances else []
+    return Text("\n").join([_name(rule.words()), *(_name(f"  {line}", "dim") for line in lines)])
 
 
 def coverage(name: str, found: Coverage) -> Iterator[RenderableType]:

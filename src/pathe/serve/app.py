@@ -110,6 +110,9 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            why = f"{first['ctx']['error']}, character {first['loc'][-1]}"
+            return problem(422, f"The body should be JSON, but isn't: {why}.")
         where = ".".join(str(part) for part in first["loc"] if part not in ("query", "body"))
         given = repr(first.get("input"))
         given = given if len(given) <= 80 else f"{given[:77]}..."
@@ -117,7 +120,12 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def other(request: Request, error: HTTPException) -> Response:
-        return problem(error.status_code, str(error.detail), dict(error.headers or {}))
+        detail, path = str(error.detail), request.url.path[:100]
+        if detail == HTTPStatus(error.status_code).phrase:
+            detail = (
+                f"{request.method} {path} isn't a call: see /api/v1/openapi.json for all of them."
+            )
+        return problem(error.status_code, detail, dict(error.headers or {}))
 
     @app.exception_handler(Exception)
     async def bug(request: Request, error: Exception) -> Response:

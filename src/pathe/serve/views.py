@@ -200,6 +200,7 @@ def rules(graph: ServedGraph, p: Predictor, relation: str | None, k: int) -> Row
         rows.append(
             asdict(rule)
             | {"label": graph.show(rule.relation), "labels": shown, "words": relation_arrows(shown)}
+            | {"instance_labels": [list(map(graph.show, own)) for own in rule.instances]}
         )
     return {"rules": rows}
 
@@ -208,15 +209,20 @@ def rules(graph: ServedGraph, p: Predictor, relation: str | None, k: int) -> Row
 
 
 def as_csv(rows: list[Row]) -> str:
-    """Returns rows as CSV; lists become text with semicolons."""
+    """Returns rows as CSV; lists become text with semicolons, paths in them with arrows."""
     out = io.StringIO()
     writer = csv.writer(out)
     columns = list(rows[0]) if rows else []
     writer.writerow(columns)
     for row in rows:
-        cells = (row[column] for column in columns)
-        writer.writerow(["; ".join(map(str, c)) if isinstance(c, list) else c for c in cells])
+        writer.writerow([_cell(row[column]) for column in columns])
     return out.getvalue()
+
+
+def _cell(value: Any, between: str = "; ") -> Any:
+    if not isinstance(value, list):
+        return value
+    return between.join(str(_cell(own, " > ")) for own in value)
 
 
 def as_turtle(graph: ServedGraph, rows: list[Row]) -> str:

@@ -6,6 +6,7 @@ import { address, go } from "./router.js";
 import { count, number, percent, score, signed } from "./text.js";
 
 const STEP = 10;
+const HELD_OUT = "true, held out";
 const BEFORE = 100; // so many ranks of the unchanged graph are looked at
 
 /** @param {import("./parts.js").Context} ctx */
@@ -120,6 +121,7 @@ function answers(ctx, query, fields) {
       h("div", { class: "actions" }, more, chosen.length < 2 && total > 1 && h("span", { class: "hint" }, "Choose two answers to compare them.")),
       result.left_out > 0 && h("p", { class: "hint" }, `${count(result.left_out, "candidate")} unlike all known answers ${result.left_out === 1 ? "was" : "were"} left out.`),
       h("p", { class: "hint" }, "The probability assumes that one of the candidates is right. ", h("span", { class: "key new" }), " predicted, ", h("span", { class: "key known" }), " known fact"),
+      ctx.graph.held_out > 0 && h("p", { class: "hint" }, h("span", { class: "mark held" }, HELD_OUT), " marks facts that were kept from the model to test it. An answer without this mark may be true as well: nobody has checked it."),
       exports(ctx, "predict", { ...options, known: known ? "true" : null, k: shown })];
   });
 }
@@ -149,7 +151,7 @@ function row(ctx, query, asked, a, scale, before, chosen, compare) {
   return h("li", { class: `row answer${a.known ? " is-known" : ""}`, "data-name": a.name },
     h("span", { class: "rank" }, a.rank),
     h("span", { class: "what" }, h("a", { href: explainAddress(f, asked), class: "answer-name" }, name(a.label), h("span", { class: "unseen" }, ": explain this answer")), " ",
-      a.known && h("span", { class: "mark known" }, "known"), a.held_out && h("span", { class: "mark held" }, "true, held out"), before && moved(a, before)),
+      a.known && h("span", { class: "mark known" }, "known"), a.held_out && h("span", { class: "mark held" }, HELD_OUT), before && moved(a, before)),
     bar(a.probability / scale, a.known ? "known" : "new"),
     h("span", { class: "share" }, percent(a.probability)),
     h("span", { class: "more" },
