@@ -203,7 +203,8 @@ def _read_about(path: Path) -> dict[str, Any]:
                 raise ModelError(f"{path}: differs from the saved settings: modified.")
             if not _are_temperatures(about.get("temperatures")):
                 raise ModelError(
-                    f"{path}: expected temperatures from {COLDEST} to {HOTTEST:g}: modified."
+                    f"{path}: expected temperatures above 0, from {COLDEST} to {HOTTEST:g}: "
+                    "modified."
                 )
             return about
         case None:

@@ -68,6 +68,6 @@ def _comment(raw: bytes) -> bytes:
 
 def _damaged() -> str:
     return (
-        "can't resume: differs from the checkpoint that was saved: truncated, modified, or not written by PathE. "
-        "Restore it from a copy, or start again in another folder."
+        "can't resume: differs from the checkpoint that was saved: truncated, modified, or not "
+        "written by PathE. Restore it from a copy, or start again in another folder."
     )
