@@ -254,7 +254,7 @@ def test_a_closed_pipe_is_no_error(graph_file, more):
 def test_out_of_memory_is_one_error(monkeypatch, capsys):
     from pathe.cli import main as cli
 
-    def app(_: object) -> None:
+    def app(*_: object, **__: object) -> None:
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
 
     monkeypatch.setattr(cli, "app", app)

@@ -244,7 +244,9 @@ def test_a_failed_save_takes_its_parents_along(
     with pytest.raises(PatheError) as caught:
         graph.save(tmp_path / "deep" / "er" / "new")
     target = tmp_path / "deep" / "er" / "new"
-    assert str(caught.value) == f"{target}: can't be written (No space left on device)"
+    assert str(caught.value) == (
+        f"{target}: can't be written (the disk is full: No space left on device)"
+    )
     assert sorted(p.name for p in tmp_path.iterdir()) == ["toy"]
 
 

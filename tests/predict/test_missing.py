@@ -158,7 +158,7 @@ def test_reasons_stand_beside_the_facts():
 
 def test_few_queries_are_the_most_promising_ones():
     p = Predictor(people())
-    found = p.missing(1000, queries=10)
+    found = p.missing(1000, queries=20)
     assert {m.head for m in found if m.relation == "nationality"} >= {
         f"person{i}" for i in range(30, 38)
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import sys
@@ -66,5 +67,9 @@ def refused(*args: str | Path, cwd: Path | None = None) -> str:
     assert found.returncode == 2, found.stderr
     assert found.stdout == ""
     assert "Traceback" not in found.stderr
+    if {"--json", "--jsonl"} & set(map(str, args)):  # one object, in the last line
+        told = json.loads(found.stderr.splitlines()[-1])
+        assert set(told) >= {"error"}
+        return re.sub(r"\s+", " ", json.dumps(told, ensure_ascii=False))
     assert found.stderr.count("error:") == 1
     return re.sub(r"\s+", " ", found.stderr)

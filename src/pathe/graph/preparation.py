@@ -224,6 +224,7 @@ def _store_graph(request: Request, out: Path, progress: Progress) -> Any:
 def _told(report: ReadReport, prefixes: list[tuple[str, str]], n_labels: int) -> dict[str, Any]:
     """Returns a report as JSON."""
     told = asdict(report) | {"labels": {}, "odd_first_rows": {}}
+    del told["all_labels"]  # only those that are shown are stored
     return {"report": told, "prefixes": prefixes, "labels": n_labels}
 
 
