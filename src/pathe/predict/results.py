@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pathe.core import html
 from pathe.core.extras import require
-from pathe.core.types import Fact, Query
+from pathe.core.types import PARTS, Fact, Query, fill, open_part
 from pathe.predict.picture import Drawn, draw_paths
 
 if TYPE_CHECKING:
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SHARES = ("probability", "threshold", "trust", "confidence")  # shown in percent
 FEW, REASONS = 5, 6  # results in a repr, reasons in a notebook
+ANSWER_ROW: dict[str, type] = {
+    "head": str, "relation": str, "tail": str, "asked": str,
+    "rank": int, "score": float, "probability": float, "known": bool,
+    "complete": bool, "implausible": bool,
+}  # fmt: skip
 
 
 class Records(list[T]):
@@ -119,6 +124,15 @@ class Answers(Records[Answer]):
         """Returns one dict per answer, each with what is said about the query."""
         about = {"complete": bool(self.complete), "implausible": self.implausible}
         return [vars(answer) | about for answer in self]
+
+
+def answer_rows(query: Query, answers: Answers) -> list[dict[str, Any]]:
+    """Returns rows of ANSWER_ROW: whole triples, the part that was predicted, and its figures."""
+    rows = []
+    for row in answers.to_dicts():
+        names = dict(zip(PARTS, fill(query, row.pop("name")), strict=True))
+        rows.append(names | {"asked": open_part(query)} | row)
+    return rows
 
 
 @dataclass(frozen=True)
