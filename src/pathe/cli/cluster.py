@@ -43,11 +43,14 @@ class ClusterOptions:
         return self.cluster is not None or self.parts is not None
 
     def check(self) -> None:
-        """Raises an error for a bad --cluster, before any work."""
+        """Raises an error for a cluster that can't be reached, before any work."""
         if self.cluster is not None:
-            from pathe.cluster.nodes import read_cluster
+            from pathe.cluster.nodes import check_reachable, read_cluster
+            from pathe.core.extras import require
 
-            read_cluster(self.cluster)
+            where = read_cluster(self.cluster)
+            require("ray", "ray", "--cluster")
+            check_reachable(where)
 
     @contextmanager
     def running(self, command: str, out: Path | None) -> Iterator[Run]:

@@ -73,8 +73,7 @@ def connected(where: Where) -> Iterator[Any]:
     if where.workers:
         options |= {"num_cpus": where.workers, "include_dashboard": False}
         options |= {"object_store_memory": STORE_BYTES}
-    elif where.address != "auto":
-        _check_reachable(where.address)
+    check_reachable(where)
     try:
         ray.init(address=where.address, **options)
     except Exception as error:  # Ray raises errors of many kinds
@@ -85,8 +84,11 @@ def connected(where: Where) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _check_reachable(address: str) -> None:
-    """Raises an error if nothing answers at the address: Ray itself would wait for long."""
+def check_reachable(where: Where) -> None:
+    """Raises an error if nothing answers at an address: Ray itself would wait for long."""
+    address = where.address
+    if where.workers or address == "auto":
+        return
     try:
         with socket.create_connection(_host_and_port(address), CONNECT_SECONDS):
             pass
@@ -120,7 +122,9 @@ def _task(given: list[Any], expected: dict[str, str], shard: tuple[int, int]) ->
     os.environ.setdefault("NUMBA_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
     import socket as sockets
 
-    node = sockets.gethostname()
+    import ray
+
+    node = f"{sockets.gethostname()} ({ray.get_runtime_context().get_node_id()[:8]})"
     try:
         from pathe.cluster import worker
         from pathe.cluster.job import versions as versions_here

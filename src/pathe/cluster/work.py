@@ -5,6 +5,7 @@ Shards end where the chunks of one process end, so that sums are rounded alike e
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -22,6 +23,7 @@ from pathe.core.types import Part, Query
 from pathe.data.array_files import read_only_tensor
 from pathe.data.row_files import arrow_schema
 from pathe.graph.context_vectors import arriving, both_halves, own_signs
+from pathe.graph.named_paths import PATH_ROW, PathSettings, paths_of_range
 from pathe.model.builder import build_scorer
 from pathe.model.featurizer import chunk_encoder, entities_at_once
 from pathe.model.ranks import Ranks
@@ -239,3 +241,32 @@ def joined_vectors(tables: Iterable[pa.Table]) -> Floats:
         flat = column.flatten().to_numpy(zero_copy_only=False)
         parts.append(flat.reshape(len(column), -1))
     return np.concatenate(parts)
+
+
+# paths
+
+
+@dataclass(frozen=True)
+class Walking:
+    """Samples or mines the paths of entities: rows of PATH_ROW."""
+
+    source: Source
+    settings: PathSettings
+
+    def open(self) -> Compute:
+        prepared, schema = self.source.prepared(), arrow_schema(PATH_ROW)
+
+        def compute(first: int, stop: int) -> pa.Table:
+            found = paths_of_range(prepared, self.settings, first, stop)
+            rows = [{"entity": name, "path": json.dumps(path, ensure_ascii=False)}
+                    for name, path in found]  # fmt: skip
+            return pa.Table.from_pylist(rows, schema)
+
+        return compute
+
+
+def path_job(source: Source, settings: PathSettings) -> Job:
+    """Returns the job of all entities' paths."""
+    shards = shards_of(source.prepared().n_entities, settings.at_once)
+    about = source.about() | {"settings": vars(settings)}
+    return Job("paths", Walking(source, settings), shards, about)
