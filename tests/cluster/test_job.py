@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from pathe.cluster.job import Part, in_this_process, part_path, read_parts, run_
 from pathe.core.errors import PatheError
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.evaluation.ranking import evaluate
+from pathe.graph.named_paths import PathSettings, paths_of_range
 from pathe.graph.prepared import prepare
 from pathe.model import scorer as scoring
 from pathe.predict import predictor as predicting
@@ -210,6 +212,26 @@ def test_parts_together_are_the_result_of_one_process(kind, tmp_path, monkeypatc
         return work.joined_ranks(run(job), scorer, triples, parts)
 
     assert evaluate(artifact, prepared, rank=rank) == evaluate(artifact, kg)
+
+
+@pytest.mark.parametrize("unique", [False, True])
+@pytest.mark.parametrize("form", ["single", "joined"])
+def test_paths_do_not_depend_on_the_shards(tmp_path, unique, form):
+    prepared = prepare(toy())
+    settings = PathSettings(3, 2, form, unique, 7)
+    whole = list(paths_of_range(prepared, settings, 0, 60))
+    job = work.path_job(source_of(prepared), settings)
+    job = replace(job, shards=shards_of(60, 7))
+    run_job(job, tmp_path)
+    rows = [row for table in read_parts(job, tmp_path) for row in table.to_pylist()]
+    found = [(row["entity"], [tuple(step) for step in json.loads(row["path"])]) for row in rows]
+    assert found == whole
+    assert [name for name, _ in whole] == sorted(name for name, _ in whole)
+    kg = prepared.kg
+    facts = {(kg.entities[h], kg.relations[r], kg.entities[t]) for h, r, t in kg.train.tolist()}
+    assert {step for _, path in whole for step in path} <= facts
+    if unique:
+        assert len({(name, tuple(path)) for name, path in whole}) == len(whole)
 
 
 def test_a_prepared_folder_is_opened_where_it_is_or_copied(tmp_path, monkeypatch):

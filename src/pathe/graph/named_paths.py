@@ -41,12 +41,13 @@ def paths_of_range(
     """
     kg, entities_U = prepared.kg, torch.arange(first, stop, device=prepared.device)
     paths, owners_P = _paths(prepared, settings, entities_U)
+    places_T = (torch.arange(paths.tokens_UKT.shape[-1]) - paths.focus) % 2 == 0  # of entities
+    used_N = paths.tokens_UKT[..., places_T.to(prepared.device)].unique().cpu()
+    names = dict(zip(used_N.tolist(), kg.entities.names(used_N), strict=True))
+    relations = list(kg.relations)
     for number, entity in enumerate(owners_P.tolist()):
         steps = path_steps(paths, 0, number)
-        yield (
-            kg.entities[entity],
-            [(kg.entities[h], kg.relations[r], kg.entities[t]) for h, r, t in steps],
-        )
+        yield names[entity], [(names[h], relations[r], names[t]) for h, r, t in steps]
 
 
 def _paths(
