@@ -13,7 +13,7 @@ RUN pip install --no-cache-dir --constraint /tmp/constraints.txt --extra-index-u
         "$(echo /wheels/pathe-*.whl)[serve,rdf]" \
     && rm -r /wheels /tmp/constraints.txt \
     && useradd --create-home --uid 10001 pathe
-USER pathe
+USER 10001
 WORKDIR /data
 EXPOSE 8080
 HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \

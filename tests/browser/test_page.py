@@ -16,6 +16,7 @@ from support.server import running
 CHROMIUM = Path("/usr/bin/chromium")
 pytest.importorskip("fastapi", reason="the server needs pathe[serve]")
 api = pytest.importorskip("playwright.sync_api", reason="tests of the page need playwright")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe checks the page")
 if not CHROMIUM.exists():
     assert os.environ.get("PATHE_BROWSER") != "required", f"no {CHROMIUM}"
     pytest.skip(f"tests of the page need Chromium as {CHROMIUM}", allow_module_level=True)
@@ -410,3 +411,66 @@ def test_a_token_is_asked_for_and_kept(site, page):
     expect(page.locator("li.answer")).to_have_count(10)
     page.reload()
     expect(page.locator("li.answer")).to_have_count(10)
+
+
+VIEWS = [
+    ("", {}),
+    ("search", {"q": "par"}),
+    ("entity", {"name": "Germany"}),
+    ("entity", {"name": "Paris", "show": "similar"}),
+    ("ask", QUESTION | {"known": "1"}),
+    ("ask", QUESTION | {"compare": ["Rhine", "Loire"]}),
+    ("ask", {"head": "Paris", "tail": "France"}),
+    ("explain", LOIRE),
+    ("explain", LOIRE | {"without": PATTERN}),
+    ("whatif", {"add": '["Paris","lies on","Rhine"]'}),
+    ("missing", {"relation": "lies on"}),
+    ("suspicious", {"relation": "lies on"}),
+    ("rules", {"relation": "city in"}),
+    ("about", {}),
+]
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing(site, page, theme):
+    """Contrast, labels, roles and order of headings, in every view."""
+    page.emulate_media(color_scheme=theme)
+    wrong = []
+    for view, more in VIEWS:
+        page.goto(address(site, view, **more))
+        is_done(page)
+        found = axe.Axe().run(page)
+        wrong += [f"{page.url}: {found.generate_report()}"] if found.violations_count else []
+    assert not wrong, "\n".join(wrong)
+
+
+def test_axe_finds_what_is_wrong(site, page):
+    page.goto(site)
+    is_done(page)
+    page.evaluate("document.querySelector('main').append(document.createElement('button'))")
+    assert axe.Axe().run(page).violations_count
+
+
+def test_changes_for_everyone(page, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATHE_TOKEN", "open")
+    data = ("--data", ROOT / "examples" / "europe.csv", "--writable", tmp_path / "journal")
+    with running(*data, "--public") as (url, _):
+        new = json.dumps(["Atlantis", "borders", "France"])
+        page.goto(address(url, "whatif", add=new))
+        page.get_by_role("button", name="Change the graph for everyone").click()
+        page.get_by_label("Token").fill("wrong")
+        page.get_by_role("button", name="Continue").click()
+        expect(page.locator("form.problem")).to_contain_text("didn't accept")
+        page.get_by_label("Token").fill("open")
+        page.get_by_role("button", name="Continue").click()
+        expect(page.locator("p.done")).to_contain_text("1 fact added, 0 facts removed")
+        assert "add" not in asked(page)
+        expect(page.locator("#changes")).to_be_hidden()
+        page.goto(address(url, ""))
+        expect(page.get_by_text("918 facts about 292 entities")).to_be_visible()
+
+
+def test_a_graph_that_cant_be_changed_offers_nothing(site, page):
+    page.goto(address(site, "whatif", add='["Paris","lies on","Rhine"]'))
+    is_done(page)
+    expect(page.get_by_role("button", name="Change the graph for everyone")).to_have_count(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.graphs import graph_of, no_gpu, sorted_triples, triple_lists
+from support.graphs import graph_of, no_gpu, prepared_of, sorted_triples, triple_lists
 from support.kernels import (
     FOLDERS,
     attention_example,
@@ -34,10 +35,16 @@ from pathe.graph.adjacency import build_graph
 from pathe.graph.edges import both_ways
 from pathe.graph.held_out import HeldOut
 from pathe.graph.known import KnownTriples
+from pathe.graph.relation_graph import relation_graph
 from pathe.graph.walks import sample_walks
 from pathe.kernels import dispatch
 from pathe.kernels.dispatch import KERNELS, compiled, kernel
+from pathe.model import context_head
 from pathe.model.attention import attend, attend_plain
+from pathe.model.bridge import TableBridge
+from pathe.model.context_head import ContextHead, entity_contexts
+from pathe.model.dense import dense_scores
+from pathe.model.frontier import keep_best
 from pathe.model.packed import attend_among, attend_among_plain, pack
 from pathe.model.propagation import propagate, propagate_plain, reach
 from pathe.model.ranks import rank
@@ -134,6 +141,30 @@ def check_propagation(device: str, n: int, dim: int = 6, hops: int = 2) -> None:
     check(lambda: backward(propagate, [x, weights], grads, *rest), theirs, [1e-5, 1e-4, 1e-4], 1e-4)
 
 
+def check_dense(device: str, sources: list[int], dim: int, hops: int, n_entities: int = 30) -> None:
+    """Scores of queries that reach most entities are those of the rows that they reach."""
+    _, edges, keep, *_ = propagation_example(n_entities=n_entities, n=20 * n_entities)
+    made = torch.Generator().manual_seed(dim)
+    bridge = TableBridge(edges.n_relations, dim, hops)
+    for part in bridge.parameters():
+        part.data = torch.randn(part.shape, generator=made) / 4
+    at, kinds = torch.tensor(sources), torch.arange(len(sources)) % (2 * edges.n_relations)
+    with torch.no_grad():
+        with kernels_off():
+            theirs = copy.deepcopy(bridge).double().links(edges, keep, at, kinds)
+        (asked, weights), takes = (
+            bridge.condition(kinds, None),
+            [h.take.weight for h in bridge.rounds],
+        )
+        parts = edges, keep, at, asked, weights, takes, bridge.link_head.layers(asked)
+        found = dense_scores(*parts)
+        assert found is not None
+        check(lambda: [dense_scores(*parts)], [theirs], scaled(device), 0)
+        torch.testing.assert_close(found, bridge.links(edges, keep, at, kinds))
+        last = n_entities - 1  # it has no edges
+        assert (found[at != last, last] == 0).all()
+
+
 def check_reach(device: str, n: int) -> None:
     """Marking what lies next to some places: what is reached is what is reached on a CPU."""
     _, edges, keep, reached, *_ = propagation_example(n=n, device=device, hops=3)
@@ -205,6 +236,42 @@ def check_walks(device: str) -> None:
     walks_are_those_of_the_plain_version()
 
 
+def check_contexts(device: str) -> None:
+    """Scores of all entities, with a vector for each and without."""
+    prepared = prepared_of([(i % 9, i % 5, i * 7 % 11) for i in range(60)], 12, 5)
+    seen = entity_contexts(prepared.arrivals, prepared.edges.keep()).to(device)
+    head = ContextHead(6, 8).to(device)
+    vectors, kinds = torch.randn(2, 10, 6, device=device), torch.tensor([3, 7], device=device)
+    rows, sources = torch.tensor([1, 0, 1], device=device), torch.tensor([2, 4, 5], device=device)
+    parts = seen, vectors, kinds, rows, sources
+    with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
+        expected = head.links(*parts)
+        patch.setitem(context_head.AT_ONCE, "cpu", 64)
+        torch.testing.assert_close(head.links(*parts), expected, atol=1e-5, rtol=1e-4)
+        with kernels_off():
+            torch.testing.assert_close(head.links(*parts), expected, atol=1e-5, rtol=1e-4)
+
+
+def check_frontier(device: str, most: int) -> None:
+    """The entities that a frontier keeps, and their edges, number for number."""
+    _, edges, keep, *_ = propagation_example(n=200, device=device)
+    sources = torch.tensor([3, 0, 29, 7], device=device)
+    found = keep_best(edges, keep, sources, 3, most)
+    with kernels_off():
+        plain = keep_best(edges, keep, sources, 3, most)
+    for one, other in zip(found.tensors(), plain.tensors(), strict=True):
+        assert torch.equal(one, other)
+
+
+def check_meetings(device: str) -> None:
+    """How kinds of edges meet."""
+    prepared = prepared_of([(i % 9, i % 5, i * 7 % 11) for i in range(60)], 11, 5)
+    index, keep = prepared.arrivals.to(device), prepared.edges.keep().to(device)
+    found = relation_graph(index, keep)
+    with kernels_off():
+        assert torch.equal(found, relation_graph(index, keep))
+
+
 def check_known(device: str) -> None:
     """Which values are listed, and closing them, for keys with and without a list."""
 
@@ -246,9 +313,16 @@ SCORES, RANKS, STATES, ANSWERS = (
 CHECKS: dict[tuple[str, str], tuple[Callable[..., None], ...]] = {
     ("cpu", "attention.read"): ATTENTION,
     ("cpu", "attention.read_backward"): ATTENTION,
+    ("cpu", "dense.runs"): (check_dense,),
+    ("cpu", "dense.near"): (check_dense,),
+    ("cpu", "dense.answer_scores"): (check_dense,),
+    ("cpu", "contexts.scores"): (check_contexts,),
+    ("cpu", "frontier.search"): (check_frontier,),
+    ("cpu", "frontier.induced"): (check_frontier,),
     ("cpu", "known.listed"): (check_known,),
     ("cpu", "propagation.propagate"): PROPAGATION,
     ("cpu", "propagation.propagate_weights"): PROPAGATION,
+    ("cpu", "relation_graph.pairs"): (check_meetings,),
     ("cpu", "rules.count"): (check_rules,),
     ("cpu", "scores.relu_dot"): SCORES,
     ("cpu", "scores.open_sums"): SCORES,
@@ -280,7 +354,15 @@ SHAPES: dict[Callable[..., None], list[dict[str, Any]]] = {
         {}, {"tokens": 1}, {"heads": 1, "size": 4}, {"n": 1}, {"n": 300}, {"n": 500},
         {"n": 3000, "rows": 5, "exact": False},  # two rows of the table, 6,000 times each
     ],
+    check_dense: [
+        {"sources": [3], "dim": 32, "hops": 3}, {"sources": [3], "dim": 64, "hops": 6},
+        {"sources": [3, 0, 3, 29, 7], "dim": 32, "hops": 4},
+        {"sources": [*range(0, 200, 7)], "dim": 64, "hops": 6, "n_entities": 200},
+    ],
+    check_contexts: [{}],
+    check_frontier: [{"most": most} for most in (1, 5, 30)],
     check_known: [{}],
+    check_meetings: [{}],
     check_packed: [
         {"single": single, **more}
         for single in (False, True)

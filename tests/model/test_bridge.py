@@ -11,6 +11,7 @@ from pathe.graph.adjacency import build_graph
 from pathe.graph.edges import both_ways
 from pathe.graph.held_out import HeldOut
 from pathe.model.bridge import Round, TableBridge
+from pathe.model.dense import dense_scores
 
 
 def by_hand(bridge: TableBridge, triples, n_entities, n_relations, source, kind):
@@ -87,3 +88,20 @@ def test_room_for_more_rows_changes_nothing(device, dtype):
             found.append([scores.detach(), *grads])
         for one, other in zip(*found, strict=True):
             torch.testing.assert_close(one, other)
+
+
+def test_few_reached_entities_are_listed_and_most_are_not():
+    """A chain's ends reach little in half of the hops; the middle of a star reaches everything."""
+    bridge = TableBridge(1, 32, 4).requires_grad_(False)
+    chain = [(i, 0, i + 1) for i in range(20)]
+    star = [(0, 0, i) for i in range(1, 20)]
+    for facts, is_dense in ((chain, False), (star, True)):
+        kg = knowledge_graph(facts)
+        edges = both_ways(build_graph(kg.train, kg.n_entities, 1))
+        parts = edges, edges.keep(), torch.tensor([0])
+        given = bridge.condition(torch.tensor([0]), None)
+        takes = [hop.take.weight for hop in bridge.rounds]
+        more = given.asked_BD, given.weights, takes, bridge.link_head.layers(given.asked_BD)
+        with torch.no_grad():
+            assert (dense_scores(*parts, *more) is not None) == is_dense
+        assert dense_scores(*parts, *more) is None, "gradients need the rows"

@@ -353,24 +353,38 @@ def test_what_is_said_of_pre_training_is_what_was_measured():
         "base": "none", "base, seed 1": "another seed", "messages in float32": "float32",
         "entities update relation vectors": "entities update", "few whole graphs": "a tenth",
         "larger subgraphs": "20,000", "relations as they are": "as they are",
-        "learning rate .004": ".004",
+        "learning rate .004": ".004", "pairs never held out": "never held out",
+        "with the training graphs of the pairs": "12 GraIL pairs", "4 hops": "4 hops",
+        "no edges dropped": "no further edges", "whole graphs only": "whole graphs only",
+        "subgraphs not thinned": "not thinned",
     }  # fmt: skip
     for name, row in zip(found, rows, strict=True):
         assert labels[name] in row[0]
-    run = json.loads((ROOT / "results" / "pretraining" / "shipped.json").read_text())
+    folder = ROOT / "results" / "pretraining"
+    run, second = (json.loads((folder / f"{n}.json").read_text()) for n in ("first", "shipped"))
     first, last = (run["history"][i]["graphs"] for i in (0, -1))
     pairs = [name for name in first if name not in large]
     assert len(pairs) == 12
     prose = " ".join(text.split())
     for names, words in ((pairs, "is {} after 4,000 steps and {}"), (large, "from {} to {}")):
         assert words.format(*(short(mean_mrr(g, names)) for g in (first, last))) in prose
-    assert f"for {run['seconds'] / 60:.0f} minutes on an H200" in (ROOT / "README.md").read_text()
+    seconds = run["seconds"], second["seconds"]
+    readme = (ROOT / "README.md").read_text()
+    assert f"for {sum(seconds) / 60:.0f} minutes on an H200" in readme
+    for n, name in zip(seconds, ("first", "shipped"), strict=True):
+        assert f"[{n / 60:.0f}](results/pretraining/{name}.json)" in readme
+    figures = [f"{short(c['mrr'])} / {short(c['hits_at_10'])}"
+               for c in second["chosen"]["candidates"].values()]  # fmt: skip
+    assert (
+        "from {} to {}. A run with more and larger subgraphs reached {};".format(*figures) in prose
+    )
 
 
 def test_the_card_of_the_shipped_model_is_that_of_its_run():
     run = json.loads((ROOT / "results" / "pretraining" / "shipped.json").read_text())
     card = (SHIPPED / "README.md").read_text()
     assert f"| mrr | {run['metrics']['mrr']:.4g} |" in card
+    assert f"| started_from | {run['start']} |" in card
     assert f"| steps | {run['step']} of {run['settings']['steps']} |" in card
     for name, digest in run["graphs"].items():
         assert name in card

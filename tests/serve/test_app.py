@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 from pathe import Predictor
 from pathe.core.errors import DataError, PatheError
 from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.serve import views
 from pathe.serve.app import build_app
 from pathe.serve.graphs import ServedGraph, Source
 from pathe.serve.server import Limits
@@ -394,3 +395,15 @@ def test_a_journal_in_use(tmp_path):
     with pytest.raises(DataError, match="another server"):
         served(journal=tmp_path / "changes.jsonl")
     graph.close()
+
+
+def test_known_answers_of_many_queries_are_those_of_each(plain):
+    queries = [
+        ("Italy", "borders", None), (None, "borders", "Italy"), ("Paris", None, "France"),
+        ("Paris", "borders", None), (None, "city in", "France"),
+    ]  # fmt: skip
+    found = views.known_answers(plain, queries)
+    assert found == [plain.known_answers(query) for query in queries]
+    assert found[0]
+    assert not found[3]
+    assert views.known_answers(plain, []) == []

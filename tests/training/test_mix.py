@@ -8,11 +8,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from support.graphs import graph_of, sorted_triples
 
 from pathe.core.errors import ConfigError
 from pathe.graph.adjacency import Graph, build_graph
 from pathe.graph.edges import both_ways
+from pathe.graph.held_out import HeldOut
 from pathe.graph.relation_graph import arrivals
 from pathe.model import foundation
 from pathe.model.foundation import BRIDGED, FoundationModel, view
@@ -297,3 +299,33 @@ def test_settings_that_contradict_each_other_are_refused():
             MixSettings(**{least: 9, most: 5})
     with pytest.raises(ConfigError, match="whole_share"):
         MixSettings(whole_share=1.5)
+
+
+def test_a_step_on_a_large_graph_scores_a_sample_of_the_same_candidates(monkeypatch):
+    """A frontier that covers everything changes no score; known answers stay closed."""
+    monkeypatch.setattr(module, "SAMPLED", 8)
+    mix, model = some_mix(**WHOLE), some_model()
+    graph = mix.get(0)
+    batch_B3 = graph.triples_M3[:6]
+    seen = view(graph.index, graph.edges.keep(HeldOut(torch.arange(6))))
+    whole = module.link_step(graph, seen, batch_B3)
+    some = module.sampled_link_step(graph, seen, batch_B3, graph.edges.n_entities, 3)
+    assert some.candidates_C is not None
+    assert len(some.candidates_C) <= 8 + 12 < graph.edges.n_entities
+    assert torch.equal(some.candidates_C[some.targets_N], whole.targets_N)
+    assert torch.equal(some.open_NC, whole.open_NC[:, some.candidates_C])
+    asked, distinct = (whole.sources_N, whole.kinds_N), (whole.kinds_Q, whole.rows_N)
+    scores_NE = model.links(graph.edges, seen, *asked, None, distinct)
+    expected = [
+        scores_N[open_N].logsumexp(0) - positive
+        for scores_N, open_N, positive in zip(
+            scores_NE[:, some.candidates_C].detach(),
+            some.open_NC | F.one_hot(some.targets_N, some.open_NC.shape[1]).bool(),
+            scores_NE.gather(1, whole.targets_N[:, None])[:, 0],
+            strict=True,
+        )
+    ]
+    loss = step_loss(model, graph, some)
+    torch.testing.assert_close(loss, torch.stack(expected).mean())
+    loss.backward()
+    assert model.encoder.start.grad.abs().sum() > 0

@@ -206,7 +206,8 @@ def evaluate(
     from pathe.evaluation.ranking import evaluate as evaluate_model
 
     how = {key: value for key, value in vars(options).items() if key not in ("on", "per_relation")}
-    how |= {"split": split, "device": device}
+    how |= {"split": split, "device": device, "frontier": source.frontier}
+    source.tell_frontier(artifact, kg)
     if cluster.given:
         result = _evaluate_in_parts(source, (artifact, kg), how, output, cluster)
     else:
@@ -233,7 +234,7 @@ def _evaluate_in_parts(
     from pathe.graph.prepared import prepare
 
     artifact, prepared = loaded[0], prepare(loaded[1], how["device"])
-    given = source_of(prepared, source.device, artifact)
+    given = source_of(prepared, source.device, artifact, source.frontier)
     with cluster.running("evaluate", output.out) as run:
 
         def rank(scorer: Scorer, triples_M3: Tensor, parts: tuple[Part, ...]) -> dict[Part, Ranks]:

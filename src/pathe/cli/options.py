@@ -315,6 +315,12 @@ class ModelOnData(ModelFiles):
         "auto", "[cyan]auto[/] (a GPU if there is one), [cyan]cpu[/] or [cyan]gpu[/]."
     )
 
+    frontier: int | None = option(
+        None,
+        "Entities per query that messages pass between, e.g. [cyan]4096[/]; 0: all, which is "
+        "exact. Default: all, or 4096 for graphs of a million triples and more.",
+        show_default=False,
+    )
     add: Path | None = option(
         None,
         "Facts to add to the graph for this command, also about new entities: a file of head, "
@@ -362,12 +368,24 @@ class ModelOnData(ModelFiles):
             raise PatheError("Give the graph: --data DATA, a file, a folder or a data set's name.")
         return model, data
 
+    def tell_frontier(self, artifact: Artifact, kg: KnowledgeGraph) -> None:
+        """Says so if the size of the graph alone decides that scores aren't exact."""
+        from pathe.model.frontier import automatic
+
+        most = automatic(len(kg.train), kg.n_entities)
+        if self.frontier is None and most and artifact.config.relation_vectors != "table":
+            tell(
+                f"The graph is large: messages pass between the {most:,} entities that matter most "
+                "to a query. --frontier changes their number; 0 is exact."
+            )
+
     def predictor(self) -> Predictor:
         """Returns a predictor for the model on the data; encodes nothing yet."""
         artifact, kg, device = self.load()
         from pathe.predict.predictor import Predictor
 
-        p = Predictor(artifact, kg, device=device)
+        p = Predictor(artifact, kg, device=device, frontier=self.frontier)
+        self.tell_frontier(artifact, kg)
         p.relation_map = self.relation_names  # for queries in the graph's own names
         return p
 

@@ -90,7 +90,7 @@ def serve(source: ModelOnData, options: ServeOptions) -> None:
         from pathe.serve.graphs import ServedGraph
         from pathe.serve.run import run
 
-        graphs = [ServedGraph(one, source.device) for one in sources]
+        graphs = [ServedGraph(one, source.device, source.frontier) for one in sources]
         for graph in graphs:
             graph.warm()
     if is_new:

@@ -83,7 +83,8 @@ class StoredGraph:
                     for name, references in blocks.items():
                         with (aside / name).open("wb") as file:
                             for reference in references:
-                                file.write(ray.get(reference))
+                                block: Any = ray.get(reference)
+                                file.write(block)
                     check_content(aside, lambda done, total: None)
                     aside.rename(copy)
                 finally:
@@ -129,13 +130,16 @@ class Source:
     key: str  # of what is open in this process
     artifact: Artifact | None = None
     types: str | TypesOf | None = None
+    frontier: int | None = None
 
     def predictor(self) -> Predictor:
         """Returns the predictor of the model on the graph."""
         found = self._open()
         if not isinstance(found, Predictor):
             assert self.artifact is not None
-            found = Predictor(self.artifact, found.kg, device=as_device(self.device))
+            found = Predictor(
+                self.artifact, found.kg, device=as_device(self.device), frontier=self.frontier
+            )
             if self.types is not None:
                 found.use_types(self.types)
             _open[self.key] = found
@@ -153,11 +157,11 @@ class Source:
             _open[self.key] = prepare(kg, as_device(self.device))
         return _open[self.key]
 
-    def about(self) -> dict[str, str]:
+    def about(self) -> dict[str, Any]:
         """Returns what identifies graph and model, for a manifest."""
-        found = {"graph": self.prepared().kg.fingerprint()}
+        found: dict[str, Any] = {"graph": self.prepared().kg.fingerprint()}
         if self.artifact is not None:
-            found["model"] = model_digest(self.artifact)
+            found |= {"model": model_digest(self.artifact), "frontier": self.frontier}
         if self.types is not None:
             found["types"] = blake2b(repr(self.types).encode(), digest_size=8).hexdigest()
         return found
@@ -167,7 +171,10 @@ _open: dict[str, Predictor | PreparedGraph] = {}
 
 
 def source_of(
-    opened: Predictor | PreparedGraph, device: str = "cpu", artifact: Artifact | None = None
+    opened: Predictor | PreparedGraph,
+    device: str = "cpu",
+    artifact: Artifact | None = None,
+    frontier: int | None = None,
 ) -> Source:
     """Returns what workers need of a predictor, or of a graph and a model."""
     kg = (opened.prepared if isinstance(opened, Predictor) else opened).kg
@@ -178,9 +185,9 @@ def source_of(
         graph = replace(kg, folder=None, inference=None)
     key, types = secrets.token_hex(8), None
     if isinstance(opened, Predictor):
-        artifact, types = opened.artifact, opened.types
+        artifact, types, frontier = opened.artifact, opened.types, opened.frontier
     _open[key] = opened
-    return Source(graph, device, key, artifact, types)
+    return Source(graph, device, key, artifact, types, frontier)
 
 
 def model_digest(artifact: Artifact) -> str:

@@ -79,7 +79,7 @@ def answer_job(
 ) -> Job:
     """Returns the job of `Predictor.answer`."""
     which = which or {}
-    settings = {"k": k, "filter_known": filter_known}
+    settings: dict[str, Any] = {"k": k, "filter_known": filter_known}
     settings |= {"candidates": _digest(sorted(which.items())), "queries": _digest(list(queries))}
     work = Answering(source, queries, k, filter_known, which)
     shards = shards_of(len(queries), queries_at_once(k))
@@ -103,8 +103,9 @@ class Ranking:
         prepared, artifact = self.source.prepared(), self.source.artifact
         assert artifact is not None
         scorer = build_scorer(
-            artifact.model, artifact.config, prepared, n_paths=self.n_paths, seed=self.seed
-        )
+            artifact.model, artifact.config, prepared,
+            n_paths=self.n_paths, seed=self.seed, frontier=self.source.frontier,
+        )  # fmt: skip
         triples_M3 = read_only_tensor(self.triples).to(prepared.device)
         if self.parts == ("relation",):
             scorer.ensure(triples_M3[:, [0, 2]])
@@ -132,7 +133,11 @@ def rank_job(source: Source, scorer: Scorer, triples_M3: Tensor, parts: tuple[Pa
     for number, part in enumerate(parts):
         size = PAIR_CHUNK if part == "relation" else BLOCK
         shards += shards_of(len(triples), size, number * len(triples))
-    settings = {"parts": list(parts), "n_paths": scorer.n_paths, "seed": scorer.seed}
+    settings: dict[str, Any] = {
+        "parts": list(parts),
+        "n_paths": scorer.n_paths,
+        "seed": scorer.seed,
+    }
     settings["triples"] = _digest(triples.tobytes())
     return Job("ranks", work, shards, source.about() | {"settings": settings}, source.device)
 

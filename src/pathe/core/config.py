@@ -74,6 +74,10 @@ class Config:
     )
     bridge_dim: int = setting(32, "width of a bridge's states", least=1)
     bridge_hops: int = setting(4, "longest path between two entities, in edges", least=1)
+    pair_hops: int = setting(
+        3, "longest path between two entities whose relation is asked, with init=pretrained",
+        least=1,
+    )  # fmt: skip
     bridge_dropout: float = setting(
         0.0, "share of training queries without bridges", least=0, below=1
     )

@@ -82,6 +82,14 @@ def check_k(k: Any) -> None:
         raise ConfigError(f"k must be a whole number of at least 1; got {k!r}.")
 
 
+def check_frontier(frontier: Any) -> None:
+    if frontier is not None and (not isinstance(frontier, int) or frontier < 0):
+        raise ConfigError(
+            "The frontier is the number of entities to keep per query, or 0 for all of them; got "
+            f"{frontier!r}."
+        )
+
+
 def chunks(items: Iterable[Any], n: int) -> Iterator[list[Any]]:
     """Yields the items, n at a time."""
     source = iter(items)

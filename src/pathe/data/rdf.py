@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from pathe.data.columns import (
 )
 from pathe.data.iris import check_base, from_iri
 from pathe.data.names import BASE
+from pathe.data.ntriples import ntriples_batches
 
 _BY_LINE = (".nt", ".nq")  # one statement per line, so a bad line can be skipped
 _LABELS = {
@@ -37,6 +39,10 @@ def rdf_batches(
     Other literals are left out and counted.
     """
     ox = require("pyoxigraph", "rdf", f"{path}: reading RDF")
+    if suffix == ".nt" and not (options.base_iri or BASE).startswith("http"):
+        parse = partial(_ntriples_rows, ox, path, options, report)
+        yield from ntriples_batches(path, parse)
+        return
     namer = blank_namer(path.name.split(".")[0], suffix in _BY_LINE)
     with reading(path):
         quads = ox.parse(open_stream(path), format=getattr(ox.RdfFormat, RDF[suffix]))
@@ -44,6 +50,21 @@ def rdf_batches(
         rows = ((quad.subject, quad.predicate, quad.object) for quad in good)
         yield from checked(row_batches(named_rows(ox, rows, namer, options, report)))
         report.prefixes += sorted(quads.prefixes.items())
+
+
+def _ntriples_rows(
+    ox: Any,
+    path: Path,
+    options: ReadOptions,
+    report: ReadReport,
+    lines: bytes,
+    number: Callable[[int], int],
+) -> Iterator[list[Any]]:
+    """Yields batches of the names in some lines of N-Triples."""
+    quads = ox.parse(lines, format=ox.RdfFormat.N_TRIPLES)
+    good = _checked(quads, path, ".nt", options, report, number)
+    rows = ((quad.subject, quad.predicate, quad.object) for quad in good)
+    return row_batches(named_rows(ox, rows, blank_namer("", True), options, report))
 
 
 def named_rows(
@@ -93,15 +114,24 @@ def language_order(wanted: str | None) -> Order:
 
 
 def _checked(
-    quads: Iterator[Any], path: Path, suffix: str, options: ReadOptions, report: ReadReport
+    quads: Iterator[Any],
+    path: Path,
+    suffix: str,
+    options: ReadOptions,
+    report: ReadReport,
+    number: Callable[[int], int] = int,
 ) -> Iterator[Any]:
-    """Yields the parser's quads; syntax errors raise DataError or are skipped."""
+    """Yields the parser's quads; syntax errors raise DataError or are skipped.
+
+    `number` is a function from the parser's number of a line to that in the file.
+    """
     while True:
         try:
             quad = next(quads, None)
         except SyntaxError as error:
-            where = f"{path}, line {error.lineno}" if error.lineno else f"{path}"
-            message = f"{where}: not {RDF[suffix].replace('_', '-')}: {error.msg}."
+            where = f"{path}, line {number(error.lineno)}" if error.lineno else f"{path}"
+            said = re.sub(r"(?<=at line )\d+", lambda found: str(number(int(found[0]))), error.msg)
+            message = f"{where}: not {RDF[suffix].replace('_', '-')}: {said}."
             if suffix not in _BY_LINE:
                 hint = "Correct it: lines of this format can't be skipped."
                 raise DataError(f"{message} {hint}") from error

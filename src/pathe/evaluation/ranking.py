@@ -12,7 +12,7 @@ from torch import Tensor
 from pathe.core.errors import ConfigError, DataError
 from pathe.core.hardware import as_device
 from pathe.core.randomness import keyed
-from pathe.core.types import SIDES, Part, Progress, Side
+from pathe.core.types import SIDES, Part, Progress, Side, check_frontier
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.data.schema import align
 from pathe.evaluation.metrics import HEADLINE, compute
@@ -23,7 +23,7 @@ from pathe.model.artifact import Artifact, load_model
 from pathe.model.builder import build_scorer, paper_count
 from pathe.model.pathe import count_parameters
 from pathe.model.ranks import Ranks, join
-from pathe.model.scorer import Scorer
+from pathe.model.scorer import GraphScorer, Scorer
 
 # ranks these parts of triples among all candidates
 RankParts = Callable[[Scorer, Tensor, tuple[Part, ...]], dict[Part, Ranks]]
@@ -42,6 +42,7 @@ def evaluate(
     seed: int | None = None,
     progress: Progress | None = None,
     at_most: int = 0,
+    frontier: int | None = None,
     rank: RankParts | None = None,
 ) -> dict[str, Any]:
     """Evaluates a model on a split of a graph; entities are encoded from the graph's train split.
@@ -49,8 +50,10 @@ def evaluate(
     Both may be given as paths; `device` is auto (a GPU if there is one), cpu, gpu or torch's name.
     Known triples of train, valid and test are filtered. A multi-task model is evaluated on links,
     with the metrics of relations under `relation`, unless `task` is given. `at_most` limits the
-    number of triples to a fixed sample. `rank` ranks among all candidates in the scorer's stead.
+    number of triples to a fixed sample. `frontier` is described in `Predictor`. `rank` ranks among
+    all candidates in the scorer's stead.
     """
+    check_frontier(frontier)
     artifact = artifact if isinstance(artifact, Artifact) else load_model(artifact)
     n_negatives, config = read_protocol(protocol), artifact.config
     task = check_task(config.task, task)
@@ -58,14 +61,11 @@ def evaluate(
     kg = prepared.kg
     if n_negatives >= kg.n_entities:  # there are fewer entities: rank all
         n_negatives, protocol = 0, "full"
-    triples_M3, n_dropped = prepared.triples(split, test_set), 0
-    if artifact.relations is None:  # it knows relations by their training triples
-        n_all, triples_M3 = len(triples_M3), prepared.with_seen_relations(triples_M3)
-        n_dropped = n_all - len(triples_M3)
-    if not len(triples_M3):
-        raise DataError(_none_left(kg, split, test_set, n_dropped))
+    triples_M3, n_dropped = _chosen(artifact, prepared, split, test_set)
     triples_M3 = sampled(triples_M3, at_most)
-    scorer = build_scorer(artifact.model, config, prepared, n_paths=n_paths, seed=seed)
+    scorer = build_scorer(
+        artifact.model, config, prepared, n_paths=n_paths, seed=seed, frontier=frontier
+    )
     if rank is not None and not n_negatives:
         ranks = rank(scorer, triples_M3, parts_of(task))
     else:
@@ -80,12 +80,26 @@ def evaluate(
         "unknown_relations_dropped": n_dropped,
         "n_candidates": kg.n_relations if task == "relation" else n_negatives or kg.n_entities,
         "n_paths": scorer.n_paths,
+        "frontier": scorer.frontier if isinstance(scorer, GraphScorer) else 0,
         "evaluation_seed": scorer.seed,
         "parameters": count_parameters(artifact.model),
         "parameters_as_published": paper_count(config, kg.n_relations),
     }
     about["effi"] = report["mrr"] / (about["parameters"] / 1e6)
     return about | report
+
+
+def _chosen(
+    artifact: Artifact, prepared: PreparedGraph, split: str, test_set: TestSet
+) -> tuple[Tensor, int]:
+    """Returns the triples to evaluate on, and the number left out: the model can't know them."""
+    triples_M3, n_dropped = prepared.triples(split, test_set), 0
+    if artifact.relations is None:  # it knows relations by their training triples
+        n_all, triples_M3 = len(triples_M3), prepared.with_seen_relations(triples_M3)
+        n_dropped = n_all - len(triples_M3)
+    if not len(triples_M3):
+        raise DataError(_none_left(prepared.kg, split, test_set, n_dropped))
+    return triples_M3, n_dropped
 
 
 def sampled(triples_M3: Tensor, at_most: int) -> Tensor:
@@ -189,17 +203,17 @@ def report_of(
 
     `names` of relations add metrics per relation.
     """
-    by_side = {side: ranks[side] for side in SIDES if side in ranks}
+    by_side: dict[Part, Ranks] = {side: ranks[side] for side in SIDES if side in ranks}
     report: dict[str, Any] = {}
     if by_side:
-        report = compute(join(list(by_side.values())))
+        report |= compute(join(list(by_side.values())))
         report |= {side: compute(own) for side, own in by_side.items()}
         if names is not None:
             report["per_relation"] = per_relation(by_side, relations_M, names)
     if "relation" in ranks:
         found: dict[str, Any] = compute(ranks["relation"])
         if names is not None:
-            only = {"relation": ranks["relation"]}
+            only: dict[Part, Ranks] = {"relation": ranks["relation"]}
             found["per_relation"] = per_relation(only, relations_M, names)
         report = report | {"relation": found} if by_side else found
     return report

@@ -71,11 +71,12 @@ def both_ways(graph: Graph) -> Edges:
         relations_M,
         triples_M,
         triples_M.argsort(stable=True).view(-1, 2),
-        _chunks(relations_M.argsort(stable=True), torch.bincount(relations_M, minlength=2 * n)),
+        chunks_of(relations_M.argsort(stable=True), torch.bincount(relations_M, minlength=2 * n)),
     )
 
 
-def _chunks(order_M: Tensor, sizes_R: Tensor) -> Chunks:
+def chunks_of(order_M: Tensor, sizes_R: Tensor) -> Chunks:
+    """Returns chunks of slots that are sorted by relation; sizes_R are the slots per relation."""
     return Chunks(CHUNK, order_M.int(), *chunk_places(sizes_R))
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pathe.core.tensors import Tensors, expand
 from pathe.graph.edges import Edges
+from pathe.kernels.dispatch import kernel
 
 N_MEETINGS = 14  # matrices of a relation graph, see `relation_graph`
 DENSE = 1 << 25  # most entries of a relation graph that is stored densely: about 1,500 kinds
@@ -107,6 +108,11 @@ def _meet(groups_N: Tensor, kinds_N: Tensor, n_kinds: int) -> tuple[Tensor, Tens
     if n_kinds * n_kinds * N_MEETINGS > DENSE:
         small_G = sizes_G <= _largest(sizes_G)
         kinds_N, sizes_G = kinds_N[small_G.repeat_interleave(sizes_G)], sizes_G[small_G]
+    run = kernel("relation_graph.pairs", kinds_N.device.type)
+    if run and n_kinds * n_kinds <= COUNTED:
+        counts_N = run(kinds_N, sizes_G, n_kinds).flatten()
+        codes_S = counts_N.nonzero().squeeze(1)
+        return codes_S // n_kinds, codes_S % n_kinds, counts_N[codes_S].float()
     found: list[tuple[Tensor, Tensor]] = []
     for first, last, sizes_F in _blocks(sizes_G):
         starts_F = (sizes_F.cumsum(0) - sizes_F + first).repeat_interleave(sizes_F)

@@ -16,8 +16,12 @@ from typing import Any
 KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
     "cpu": {
         "attention": ("read", "read_backward"),
+        "contexts": ("scores",),
+        "dense": ("runs", "near", "answer_scores"),
+        "frontier": ("search", "induced"),
         "known": ("listed",),
         "propagation": ("propagate", "propagate_weights"),
+        "relation_graph": ("pairs",),
         "rules": ("count",),
         "scores": ("relu_dot", "open_sums", "tiles", "rank"),
         "states": ("update", "update_backward", "answer_scores", "answer_scores_backward"),

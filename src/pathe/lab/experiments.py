@@ -250,6 +250,7 @@ def summarise(experiment: Experiment, found: list[Result]) -> Result:
         "command": f"pathe reproduce {experiment.name} --data FOLDER",
         **{key: first[key] for key in OF_FIRST},
         "inference_fingerprint": first.get("inference_fingerprint"),
+        "start": first.get("start"),
         "commits": sorted({r["commit"] for r in found}),
         "seeds": list(experiment.seeds),
         "metrics": spread(found),

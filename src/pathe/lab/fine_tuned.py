@@ -7,8 +7,10 @@ from typing import Any
 
 from pathe.lab import zero_shot
 from pathe.lab.experiments import Result, judged
+from pathe.model.artifact import SHIPPED, model_digest
 
 KEYS = ("mrr", "hits_at_10")
+OLDER = "°"  # marks figures of models that started from other weights than those of the package
 
 
 def page(summaries: list[Result], without_training: dict[str, Any] | None) -> Iterator[str]:
@@ -25,7 +27,12 @@ def page(summaries: list[Result], without_training: dict[str, Any] | None) -> It
         "test triples are those of the inference graph, whose entities training never saw. "
         "Other methods: ULTRA, fine-tuned (on GraIL pairs in its own protocol: valid and test "
         "triples together, ties broken pessimistically; CoDEx-M as pre-trained), and KnowFormer, "
-        "trained on the one graph.\n"
+        "trained on the one graph."
+        + (
+            f" {OLDER} Started from an earlier version of the pre-trained model.\n"
+            if any(_is_older(one) for one in found.values())
+            else "\n"
+        )
     )
     columns = (
         "without fine-tuning",
@@ -47,6 +54,7 @@ def page(summaries: list[Result], without_training: dict[str, Any] | None) -> It
             [_means(found[title]) for title in averaged],
         ]
         cells = [zero_shot.pair(_average(each)) for each in pairs]
+        cells[1] += f" {OLDER}" if any(_is_older(found[title]) for title in averaged) else ""
         published = [dict(zip(KEYS, listed[t][1]["ultra_tuned"], strict=True)) for t in averaged]
         cells.append(f"ULTRA {zero_shot.pair(_average(published))}")
         yield f"| **{about['mean_of']}, mean** | {' | '.join(cells)} |  |  |  |"
@@ -56,12 +64,16 @@ def page(summaries: list[Result], without_training: dict[str, Any] | None) -> It
 def _cells(summary: Result, entry: dict[str, Any], before: dict[str, Any] | None) -> list[str]:
     return [
         zero_shot.pair(before["links"]) if before else "-",
-        zero_shot.pair(_means(summary)),
+        zero_shot.pair(_means(summary)) + (f" {OLDER}" if _is_older(summary) else ""),
         _published(entry),
         str(len(summary["seeds"])),
         f"{summary['train_seconds']:.0f} s",
         f"[json](../results/{summary['name']}.json)",
     ]
+
+
+def _is_older(summary: Result) -> bool:
+    return bool(summary.get("start")) and summary["start"] != model_digest(SHIPPED)
 
 
 def _published(entry: dict[str, Any]) -> str:

@@ -16,10 +16,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pathe.graph.edges import Edges
-from pathe.model.propagation import Reach, between, propagate, reach
+from pathe.model.dense import dense_scores
+from pathe.model.frontier import keep_between
+from pathe.model.propagation import Kept, Reach, between, propagate, reach
 from pathe.model.states import answer_scores, evidence, update
-
-PAIR_HOPS = 3  # longest path between two entities whose relation is asked, without a table
 
 
 class QueryVectors(NamedTuple):
@@ -78,10 +78,13 @@ class Evidence(nn.Module):
         asked_AH = F.embedding(queries_A.long(), self.asked(asked_BD))
         return evidence(x_AD, asked_AH, self.first.weight, self.second.weight)
 
-    def answers(self, x_AD: Tensor, asked_BD: Tensor, reached: Reach) -> Tensor:
+    def answers(self, x_AD: Tensor, asked_BD: Tensor, reached: Reach | Kept) -> Tensor:
         """Returns (B, E) scores of every entity, 0 where no state arrived."""
-        layers = self.first.weight, self.second.weight
-        return answer_scores(x_AD, self.asked(asked_BD), *layers, reached)
+        return answer_scores(x_AD, *self.layers(asked_BD), reached)
+
+    def layers(self, asked_BD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the queries' part of the hidden layer, and the weights of both layers."""
+        return self.asked(asked_BD), self.first.weight, self.second.weight
 
 
 class Bridge(ABC, nn.Module):
@@ -113,6 +116,12 @@ class Bridge(ABC, nn.Module):
             return reach(edges, sources_B, len(self.rounds), keep_M)
         return between(edges, sources_B, targets_B, self.pair_hops, keep_M)
 
+    def keep_between(
+        self, edges: Edges, keep_M: Tensor, heads_B: Tensor, tails_B: Tensor, most: int
+    ) -> Kept:
+        """Finds entities between heads and tails, with a frontier of `most` entities per end."""
+        return keep_between(edges, keep_M, heads_B, tails_B, self.pair_hops, most)
+
     def states(
         self,
         edges: Edges,
@@ -120,9 +129,9 @@ class Bridge(ABC, nn.Module):
         sources_B: Tensor,
         given: Conditions,
         targets_B: Tensor | None = None,
-        reached: Reach | None = None,
+        reached: Reach | Kept | None = None,
         traces: list[Trace] | None = None,
-    ) -> tuple[Reach, Tensor]:
+    ) -> tuple[Reach | Kept, Tensor]:
         """Returns the reached rows of (query, entity) and their final states.
 
         With targets, computes only rows on paths to them. `reached` may be passed in, also with
@@ -130,11 +139,15 @@ class Bridge(ABC, nn.Module):
         """
         if reached is None:
             reached = self.reach(edges, keep_M, sources_B, targets_B)
-        x_AD, half = given.asked_BD, self.half_messages and self.training
+        x_AD, half, rows = given.asked_BD, self.half_messages and self.training, reached
+        if isinstance(rows, Kept):
+            edges, keep_M, rows = rows.edges, rows.keep_M, rows.rows
         for hop, weights_BRD, size in zip(
             self.rounds, given.weights, reached.sizes[1:], strict=False
         ):
-            arrived_AD = propagate(x_AD, weights_BRD, edges, keep_M, reached, size, half)
+            if isinstance(reached, Kept):  # one query, whose relations are those of all queries
+                weights_BRD = weights_BRD.transpose(0, 1).flatten(0, 1)[None]
+            arrived_AD = propagate(x_AD, weights_BRD, edges, keep_M, rows, size, half)
             if traces is not None:
                 traces.append(Trace(x_AD, weights_BRD, arrived_AD))
             x_AD = hop(x_AD, arrived_AD)
@@ -146,12 +159,19 @@ class Bridge(ABC, nn.Module):
         keep_M: Tensor,
         sources_B: Tensor,
         kinds_B: Tensor,
-        reached: Reach | None = None,
+        reached: Reach | Kept | None = None,
         relations: RelationVectors | None = None,
     ) -> Tensor:
         """Returns (B, E) scores of all entities as answers, 0 without a path."""
         assert self.link_head is not None
         given = self.condition(kinds_B, relations)
+        if reached is None:
+            takes = [hop.take.weight for hop in self.rounds if isinstance(hop, Hop)]
+            evidence = self.link_head.layers(given.asked_BD)
+            asked_BD, weights = given
+            found_BE = dense_scores(edges, keep_M, sources_B, asked_BD, weights, takes, evidence)
+            if found_BE is not None:
+                return found_BE
         reached, x_AD = self.states(edges, keep_M, sources_B, given, reached=reached)
         return self.link_head.answers(x_AD, given.asked_BD, reached)
 
@@ -161,13 +181,13 @@ class Bridge(ABC, nn.Module):
         keep_M: Tensor,
         heads_B: Tensor,
         tails_B: Tensor,
-        reached: Reach | None = None,
+        reached: Reach | Kept | None = None,
     ) -> Tensor:
         """Returns (B, R) scores of all relations between heads and tails, 0 without a path."""
         assert self.relation_head is not None
         given = self.condition(torch.full_like(heads_B, 2 * edges.n_relations), None)
         reached, x_AD = self.states(edges, keep_M, heads_B, given, tails_B, reached)
-        rows_B = reached.row_BE.gather(1, tails_B[:, None])[:, 0].long()
+        rows_B = reached.at(tails_B)
         x_BD = x_AD[rows_B.clamp(min=0)] * (rows_B >= 0)[:, None]
         rows = torch.arange(len(heads_B), device=heads_B.device)
         scores_BR: Tensor = self.relation_head(x_BD, given.asked_BD, rows)
@@ -229,9 +249,9 @@ class EncodedBridge(Bridge):
 
     half_messages = True
 
-    def __init__(self, dim: int, n_hops: int) -> None:
+    def __init__(self, dim: int, n_hops: int, pair_hops: int) -> None:
         super().__init__()
-        self.dim, self.pair_hops = dim, min(PAIR_HOPS, n_hops)
+        self.dim, self.pair_hops = dim, min(pair_hops, n_hops)
         self.asked = nn.Linear(dim, dim)
         self.rounds = nn.ModuleList(EncodedRound(dim) for _ in range(n_hops))
         self.link_head, self.relation_head = Evidence(dim, 1), Evidence(dim, 1)
@@ -248,11 +268,11 @@ class EncodedBridge(Bridge):
 
     def relations(
         self, edges: Edges, keep_M: Tensor, heads_B: Tensor, tails_B: Tensor, kinds_BC: Tensor,
-        relations: RelationVectors, reached: Reach | None = None,
+        relations: RelationVectors, reached: Reach | Kept | None = None,
     ) -> Tensor:  # fmt: skip
         """Returns (B, C) scores of some relations between heads and tails, 0 without a path.
 
-        Each relation is a query of its own, along paths of up to PAIR_HOPS edges.
+        Each relation is a query of its own, along paths of up to `pair_hops` edges.
         """
         b, c = kinds_BC.shape
         if reached is None:
@@ -260,7 +280,7 @@ class EncodedBridge(Bridge):
         reached, sources_N = reached.repeated(c), heads_B.repeat_interleave(c)
         given = self.condition(kinds_BC.flatten(), relations)
         _, x_AD = self.states(edges, keep_M, sources_N, given, reached=reached)
-        rows_N = reached.row_BE.gather(1, tails_B.repeat_interleave(c)[:, None])[:, 0].long()
+        rows_N = reached.at(tails_B.repeat_interleave(c))
         x_ND = x_AD[rows_N.clamp(min=0)] * (rows_N >= 0)[:, None]
         numbers, head = torch.arange(b * c, device=heads_B.device), self.relation_head
         assert head is not None

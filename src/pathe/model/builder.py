@@ -74,7 +74,7 @@ def build_foundation(config: Config, n_relations: int = 0) -> FoundationModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         size = config.bridge_dim, config.bridge_hops, config.relation_layers
-        return FoundationModel(*size, n_kinds)
+        return FoundationModel(*size, config.pair_hops, n_kinds)
 
 
 def build_aggregator(config: Config) -> Aggregator:
@@ -123,12 +123,16 @@ def build_scorer(
     *,
     n_paths: int | None = None,
     seed: int | None = None,
+    frontier: int | None = None,
 ) -> Scorer:
-    """Builds the scorer of a model on a graph, by default with evaluation's paths and seed."""
+    """Builds the scorer of a model on a graph, by default with evaluation's paths and seed.
+
+    `frontier` is for models that work on any graph: see `GraphScorer`.
+    """
     seed = derived_seed(config.seed, TEST) if seed is None else seed
     model = on_device(model, prepared.device).eval()
     if isinstance(model, FoundationModel):
-        return GraphScorer(model, prepared, seed)
+        return GraphScorer(model, prepared, seed, frontier=frontier)
     featurizer = build_featurizer(config, prepared, n_paths or config.eval_paths)
     return VectorScorer(model, featurizer, seed)
 
@@ -150,7 +154,7 @@ def scorer_without(scorer: Scorer, config: Config, triples_N3: Tensor) -> Scorer
     match scorer:
         case GraphScorer():
             held_out = HeldOut(scorer.prepared.ids(triples_N3))
-            return GraphScorer(scorer.model, scorer.prepared, scorer.seed, held_out)
+            return scorer.without(held_out)
         case VectorScorer():
             smaller = scorer.prepared.without(triples_N3)
             featurizer = build_featurizer(config, smaller, scorer.featurizer.n_paths)

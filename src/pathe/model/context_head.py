@@ -14,9 +14,12 @@ from torch import Tensor, nn
 
 from pathe.core.tensors import Tensors, expand
 from pathe.graph.relation_graph import Arrivals
+from pathe.kernels.dispatch import kernel
 from pathe.model.scores import relu_dot
 
+FLOAT = torch.float32
 DENSE = 1 << 27  # most entries of a dense matrix of contexts, on a GPU
+AT_ONCE = {"cpu": 1 << 22, "cuda": 1 << 28}  # numbers of candidates' vectors, without gradients
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,38 @@ class EntityContexts(Tensors):
     sums_E: Tensor  # of log1p(count)
     degrees_E: Tensor  # log1p of the number of edges
     dense_EK: Tensor | None
+
+    def part(self, first: int, last: int) -> EntityContexts:
+        """Returns the contexts of the entities first to last - 1, numbered from 0."""
+        start = int(self.starts_E[first]) if first < len(self.starts_E) else len(self.kinds_P)
+        end = int(self.starts_E[last]) if last < len(self.starts_E) else len(self.kinds_P)
+        return EntityContexts(
+            self.n_kinds,
+            self.starts_E[first:last] - start,
+            self.entities_P[start:end] - first,
+            self.kinds_P[start:end],
+            self.shares_P[start:end],
+            self.sums_E[first:last],
+            self.degrees_E[first:last],
+            None if self.dense_EK is None else self.dense_EK[first:last],
+        )
+
+    def only(self, entities_C: Tensor) -> EntityContexts:
+        """Returns the contexts of some entities, numbered in their order."""
+        ends_E = torch.cat([self.starts_E[1:], self.starts_E.new_tensor([len(self.kinds_P)])])
+        starts_C = self.starts_E[entities_C]
+        sizes_C = ends_E[entities_C] - starts_C
+        rows_N, entries_N = expand(starts_C, sizes_C)
+        return EntityContexts(
+            self.n_kinds,
+            sizes_C.cumsum(0) - sizes_C,
+            rows_N,
+            self.kinds_P[entries_N],
+            self.shares_P[entries_N],
+            self.sums_E[entities_C],
+            self.degrees_E[entities_C],
+            None if self.dense_EK is None else self.dense_EK[entities_C],
+        )
 
     def read(self, x_KN: Tensor) -> Tensor:
         """Returns (E, N): the rows of x of an entity's kinds, weighted by their shares."""
@@ -93,6 +128,37 @@ class ContextHead(nn.Module):
         self.candidate_counts = nn.Linear(2, hidden, bias=False)
         self.source_counts = nn.Linear(2, hidden, bias=False)
         self.asked, self.second = nn.Linear(dim, hidden), nn.Linear(hidden, 1, bias=False)
+
+    def links(
+        self, contexts: EntityContexts, vectors_QKD: Tensor, kinds_Q: Tensor, rows_B: Tensor,
+        sources_B: Tensor, candidates_C: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """Returns (B, E) scores of all entities as answers, or (B, C) of some.
+
+        Without gradients, the vectors of many candidates are computed in chunks, or never stored.
+        """
+        query_BH = self.queries(contexts, vectors_QKD, kinds_Q, rows_B, sources_B)
+        among = contexts if candidates_C is None else contexts.only(candidates_C)
+        n, width = len(among.sums_E), len(kinds_Q) * query_BH.shape[1]
+        if query_BH.is_cuda:
+            width += query_BH.numel()
+        size = n if torch.is_grad_enabled() else max(AT_ONCE[query_BH.device.type] // width, 1)
+        if size >= n:
+            return self.score(query_BH, self.candidates(among, vectors_QKD, kinds_Q), rows_B)
+        found_BE = query_BH.new_empty(len(rows_B), n)
+        if (run := kernel("contexts.scores", query_BH.device.type)) and query_BH.dtype == FLOAT:
+            counts_H2, second_H = self.candidate_counts.weight, self.second.weight[0]
+            for row, kind in enumerate(kinds_Q.tolist()):
+                own_N = (rows_B == row).nonzero().squeeze(1)
+                given_KH = self.candidate(vectors_QKD[row])
+                parts = among, given_KH, counts_H2, kind, query_BH[own_N], second_H
+                found_BE[own_N] = run(*parts)
+            return found_BE
+        for first in range(0, n, size):
+            part = among.part(first, min(first + size, n))
+            candidates_QFH = self.candidates(part, vectors_QKD, kinds_Q)
+            found_BE[:, first : first + size] = self.score(query_BH, candidates_QFH, rows_B)
+        return found_BE
 
     def candidates(self, contexts: EntityContexts, vectors_QKD: Tensor, kinds_Q: Tensor) -> Tensor:
         """Returns (Q, E, H): all entities as candidates, for each kind of query."""

@@ -12,7 +12,8 @@ from pathe.graph.edges import Edges
 from pathe.graph.relation_graph import Arrivals, relation_graph
 from pathe.model.bridge import EncodedBridge, QueryVectors, RelationVectors
 from pathe.model.context_head import ContextHead, EntityContexts, entity_contexts
-from pathe.model.propagation import Reach
+from pathe.model.frontier import Frontier, keep_best
+from pathe.model.propagation import Kept, Reach
 from pathe.model.relation_encoder import RelationEncoder
 
 BRIDGED = 16  # relations per pair that bridges score
@@ -39,15 +40,18 @@ class FoundationModel(nn.Module):
     A score is the sum of the bridges' and the contexts' score.
     """
 
-    def __init__(self, dim: int, n_hops: int, n_layers: int, n_kinds: int = 0) -> None:
+    def __init__(
+        self, dim: int, n_hops: int, n_layers: int, pair_hops: int = 3, n_kinds: int = 0
+    ) -> None:
         super().__init__()
         self.encoder = RelationEncoder(dim, n_layers, n_kinds)
-        self.bridge = EncodedBridge(dim, n_hops)
+        self.bridge = EncodedBridge(dim, n_hops, pair_hops)
         self.link_contexts, self.relation_contexts = ContextHead(dim, dim), ContextHead(dim, dim)
 
     def links(
         self, edges: Edges, graph: GraphView, sources_B: Tensor, kinds_B: Tensor,
-        reached: Reach | None = None, distinct: tuple[Tensor, Tensor] | None = None,
+        reached: Reach | Kept | None = None, distinct: tuple[Tensor, Tensor] | None = None,
+        frontier: Frontier | None = None,
     ) -> Tensor:  # fmt: skip
         """Returns (B, E) scores of all entities as answers to (source, kind) queries.
 
@@ -56,11 +60,11 @@ class FoundationModel(nn.Module):
         """
         kinds_Q, rows_B = distinct or kinds_B.unique(return_inverse=True)
         given = QueryVectors(kinds_Q, self.encoder(graph.meetings, kinds_Q), rows_B)
-        return self.link_scores(edges, graph, given, sources_B, reached)
+        return self.link_scores(edges, graph, given, sources_B, reached, frontier)
 
     def relations(
         self, edges: Edges, graph: GraphView, heads_B: Tensor, tails_B: Tensor,
-        true_B: Tensor | None = None, reached: Reach | None = None,
+        true_B: Tensor | None = None, reached: Reach | Kept | None = None,
     ) -> Tensor:  # fmt: skip
         """Returns (B, R) scores of all relations between heads and tails."""
         kinds_R = torch.arange(edges.n_relations, device=heads_B.device)
@@ -73,21 +77,31 @@ class FoundationModel(nn.Module):
 
     def link_scores(
         self, edges: Edges, graph: GraphView, given: QueryVectors, sources_B: Tensor,
-        reached: Reach | None = None,
+        reached: Reach | Kept | None = None, frontier: Frontier | None = None,
     ) -> Tensor:  # fmt: skip
-        """Computes `links` from relation vectors."""
+        """Computes `links` from relation vectors.
+
+        With a `frontier`, bridges pass messages between some entities per query; the others have
+        the score of their context alone. If it has candidates, scores are theirs, (B, C).
+        """
         kinds_Q, vectors_QKD, rows_B = given
-        head, parts = self.link_contexts, (graph.contexts, vectors_QKD, kinds_Q)
-        query_BH = head.queries(*parts, rows_B, sources_B)
-        found_BE = head.score(query_BH, head.candidates(*parts), rows_B)
-        kinds_B = kinds_Q[rows_B]
-        return found_BE + self.bridge.links(
-            edges, graph.keep_M, sources_B, kinds_B, reached, lambda _: given
+        candidates_C = frontier.candidates_C if frontier else None
+        found_BC = self.link_contexts.links(
+            graph.contexts, vectors_QKD, kinds_Q, rows_B, sources_B, candidates_C
+        )
+        if reached is None and frontier:
+            context_BE = found_BC.detach() if candidates_C is None else None
+            parts = edges, graph.keep_M, sources_B, len(self.bridge.rounds), frontier.most
+            reached = keep_best(*parts, context_BE)
+            if candidates_C is not None:
+                reached = reached.among(candidates_C)
+        return found_BC + self.bridge.links(
+            edges, graph.keep_M, sources_B, kinds_Q[rows_B], reached, lambda _: given
         )
 
     def relation_scores(
         self, edges: Edges, graph: GraphView, vectors: RelationVectors, heads_B: Tensor,
-        tails_B: Tensor, true_B: Tensor | None = None, reached: Reach | None = None,
+        tails_B: Tensor, true_B: Tensor | None = None, reached: Reach | Kept | None = None,
     ) -> Tensor:  # fmt: skip
         """Computes `relations` from relation vectors.
 

@@ -16,8 +16,9 @@ from pathe.graph.held_out import HeldOut
 from pathe.graph.paths import path_steps
 from pathe.model.bridge import Bridge, Conditions, RelationVectors, Trace
 from pathe.model.featurizer import Featurizer
+from pathe.model.frontier import OneFrontier, choose, keep_between, kept_rows, search
 from pathe.model.pathe import EntityBatch, PathE
-from pathe.model.propagation import Reach, between
+from pathe.model.propagation import Kept, Reach, between
 
 Ids = tuple[int, int, int]
 ENDS: tuple[Side, Side] = ("head", "tail")
@@ -89,12 +90,18 @@ class ContextScore:
 
 
 class Run(NamedTuple):
-    """One run of the bridges: reached rows, a trace per hop, kept edges, score."""
+    """One run of the bridges: reached rows, a trace per hop, kept edges, score.
+
+    With a frontier, `edges` are those between the rows, which are its entities; `slots` are their
+    slots in the whole graph.
+    """
 
     reached: Reach
     traces: list[Trace]
     keep_M: Tensor
     score: Tensor
+    edges: Edges
+    slots_N: Tensor | None = None
 
 
 class BridgeScore:
@@ -107,7 +114,9 @@ class BridgeScore:
     def __init__(
         self, bridge: Bridge, edges: Edges, triple_3: Tensor, part: Part,
         held_out: HeldOut | None = None, relations: RelationVectors | None = None,
+        frontier: OneFrontier | None = None,
     ) -> None:  # fmt: skip
+        self.frontier = frontier
         self.bridge, self.edges, self.relations = bridge, edges, relations
         self.held_out_ids = [] if held_out is None else held_out.ids().tolist()
         h, r, t = triple_3.tolist()
@@ -168,21 +177,42 @@ class BridgeScore:
         kind_1 = torch.tensor([self.kind], device=self.edges.offsets_E1.device)
         return self.bridge.condition(kind_1, self.relations)
 
+    @cached_property
+    def _kept(self) -> tuple[Tensor, Tensor]:
+        """The query and entity of the rows that the frontier keeps, whatever is left out."""
+        assert self.frontier is not None
+        device, (most, context_1E) = self.kept_M.device, self.frontier
+        source_1, target_1 = (torch.tensor([i], device=device) for i in (self.source, self.target))
+        parts = self.edges, self.kept_M, source_1
+        if self.of_relation:
+            rows = keep_between(*parts, target_1, self.hops, most)
+            order_A = rows.order_A.long()
+            return rows.queries_A.long()[order_A], rows.entities_A.long()[order_A]
+        return choose(search(*parts, self.hops, most), source_1, most, context_1E)
+
     def _run(self, keep_M: Tensor) -> Run:
         device, traces = keep_M.device, list[Trace]()
         source_1, target_1 = (torch.tensor([i], device=device) for i in (self.source, self.target))
         given = self._given if not torch.is_grad_enabled() else self._conditions()
-        reached = between(self.edges, source_1, target_1, self.hops, keep_M)
+        reached: Reach | Kept
+        if self.frontier is None:
+            reached = between(self.edges, source_1, target_1, self.hops, keep_M)
+            rest = reached, traces, keep_M
+            at: tuple[Edges, Tensor | None] = self.edges, None
+        else:
+            reached = kept_rows(self.edges, keep_M, source_1, *self._kept, self.hops)
+            rest = reached.rows, traces, reached.keep_M
+            at = reached.edges, reached.edges.triples_M
         _, x_AD = self.bridge.states(
             self.edges, keep_M, source_1, given, reached=reached, traces=traces
         )
-        row = int(reached.row_BE[0, self.target])
+        row = int(reached.at(target_1))
         if row < 0:
-            return Run(reached, traces, keep_M, torch.zeros((), device=device))
+            return Run(*rest, torch.zeros((), device=device), *at)
         head = self.bridge.relation_head if self.of_relation else self.bridge.link_head
         assert head is not None
         scores_1S = head(x_AD[row : row + 1], given.asked_BD, torch.zeros_like(source_1))
-        return Run(reached, traces, keep_M, scores_1S[0, self.column])
+        return Run(*rest, scores_1S[0, self.column], *at)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pathe.core.tensors import Tensors, expand
-from pathe.graph.edges import Edges
+from pathe.graph.edges import Edges, chunks_of
 from pathe.kernels.dispatch import compiled, kernel
 
 
@@ -35,6 +35,15 @@ class Reach(Tensors):
     sizes: tuple[int, ...]
     order_A: Tensor | None = None  # rows sorted by query, GPU only
     starts_B1: Tensor | None = None  # start of each query's rows in order_A
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of queries and of entities."""
+        return self.row_BE.shape[0], self.row_BE.shape[1]
+
+    def at(self, entities_B: Tensor) -> Tensor:
+        """Returns the row of one entity per query, or -1."""
+        return self.row_BE.gather(1, entities_B[:, None])[:, 0].long()
 
     def padded(self, sizes: tuple[int, ...]) -> Reach:
         """Returns the rows padded to larger `sizes`, the fixed shapes of a CUDA graph."""
@@ -57,6 +66,108 @@ class Reach(Tensors):
         entities_A = self.entities_A.repeat_interleave(n)
         sizes = tuple(size * n for size in self.sizes)
         return Reach(row_BNE.flatten(0, 1), queries_A, entities_A, sizes)
+
+
+@dataclass(frozen=True)
+class Kept(Tensors):
+    """The rows of (query, entity) that a frontier keeps, in the order of `Reach`, and their edges.
+
+    `edges` is one graph whose entities are the rows: see `model.frontier`.
+    """
+
+    shape: tuple[int, int]  # queries and entities
+    queries_A: Tensor  # int32
+    entities_A: Tensor  # int32
+    sizes: tuple[int, ...]
+    order_A: Tensor  # rows sorted by query and entity
+    starts_B1: Tensor  # start of each query's rows in order_A
+    edges: Edges
+
+    @classmethod
+    def of(
+        cls, shape: tuple[int, int], queries_A: Tensor, entities_A: Tensor,
+        sizes: tuple[int, ...], edges: Edges,
+    ) -> Kept:  # fmt: skip
+        """Returns the rows with their order by query."""
+        order_A = (queries_A * shape[1] + entities_A).argsort()
+        starts_B1 = F.pad(torch.bincount(queries_A, minlength=shape[0]).cumsum(0), (1, 0))
+        return cls(shape, queries_A.int(), entities_A.int(), sizes, order_A.int(), starts_B1, edges)
+
+    def at(self, entities_B: Tensor) -> Tensor:
+        """Returns the row of one entity per query, or -1."""
+        b, n = self.shape
+        codes_A = (self.queries_A.long() * n + self.entities_A)[self.order_A.long()]
+        codes_B = torch.arange(b, device=codes_A.device) * n + entities_B
+        places_B = torch.searchsorted(codes_A, codes_B).clamp(max=len(codes_A) - 1)
+        return torch.where(codes_A[places_B] == codes_B, self.order_A.long()[places_B], -1)
+
+    def among(self, candidates_C: Tensor) -> Kept:
+        """Returns the rows with the place of each entity among candidates, which are ascending.
+
+        Other entities have -1: messages pass through them, but they are no answers.
+        """
+        entities_A, queries_A = self.entities_A.long(), self.queries_A.long()
+        places_A = torch.searchsorted(candidates_C, entities_A).clamp(max=len(candidates_C) - 1)
+        places_A = torch.where(candidates_C[places_A] == entities_A, places_A, -1)
+        order_A = self.order_A[places_A[self.order_A.long()] >= 0]
+        counts_B = torch.bincount(queries_A[order_A.long()], minlength=self.shape[0])
+        return replace(
+            self,
+            shape=(self.shape[0], len(candidates_C)),
+            entities_A=places_A.int(),
+            order_A=order_A,
+            starts_B1=F.pad(counts_B.cumsum(0), (1, 0)),
+        )
+
+    def repeated(self, n: int) -> Kept:
+        """Returns the rows of n queries in place of each, one after the other."""
+        (b, n_entities), edges, each_N = self.shape, self.edges, torch.arange(n)
+        each_N = each_N.to(self.order_A.device)
+        sizes_A = edges.offsets_E1.diff().repeat_interleave(n)
+        rows_K, at_K = expand(edges.offsets_E1[:-1].repeat_interleave(n), sizes_A)
+        queries_A = (self.queries_A[:, None].long() * n + each_N).flatten()
+        entities_A = self.entities_A.repeat_interleave(n).long()
+        union = join_edges(
+            b * n, edges.n_relations // b, edges.relations_M[at_K].long() // b, queries_A, rows_K,
+            edges.neighbours_M[at_K].long() * n + rows_K % n, edges.triples_M[at_K],
+        )  # fmt: skip
+        sizes = tuple(size * n for size in self.sizes)
+        return Kept.of((b * n, n_entities), queries_A, entities_A, sizes, union)
+
+    @property
+    def rows(self) -> Reach:
+        """All rows as the entities of one query, for message passing along `edges`."""
+        numbers_A = torch.arange(len(self.queries_A), dtype=torch.int32, device=self.order_A.device)
+        return Reach(numbers_A[None], torch.zeros_like(numbers_A), numbers_A, self.sizes)
+
+    @property
+    def keep_M(self) -> Tensor:
+        """All of the edges, as a mask."""
+        return torch.ones_like(self.edges.relations_M, dtype=torch.bool)
+
+
+def join_edges(
+    n_queries: int, n_relations: int, kinds_K: Tensor, queries_A: Tensor, rows_K: Tensor,
+    from_K: Tensor, slots_K: Tensor,
+) -> Edges:  # fmt: skip
+    """Returns edges between rows as one graph, whose entities are the rows of all queries.
+
+    Each query has relations of its own, kind * n_queries + query, as its weights are its own. The
+    ids of triples are the slots of the edges in the whole graph.
+    """
+    sizes_A = torch.bincount(rows_K, minlength=len(queries_A))
+    relations_K = kinds_K * n_queries + queries_A[rows_K]
+    counts_R = torch.bincount(relations_K, minlength=2 * n_relations * n_queries)
+    return Edges(
+        n_relations * n_queries,
+        F.pad(sizes_A.cumsum(0), (1, 0)),
+        rows_K.int(),
+        from_K.int(),
+        relations_K.int(),
+        slots_K,
+        slots_K.new_empty(0, 2),
+        chunks_of(relations_K.argsort(stable=True), counts_R),
+    )
 
 
 def reach(edges: Edges, sources_B: Tensor, n_hops: int, keep_M: Tensor) -> Reach:

@@ -18,6 +18,7 @@ from pathe.graph.known import KnownTriples
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.featurizer import Featurizer
 from pathe.model.foundation import BRIDGED, FoundationModel, bridged_relations, view
+from pathe.model.frontier import Frontier, OneFrontier, automatic
 from pathe.model.heads import Ranker
 from pathe.model.left_out import BridgeScore, ContextScore, PathScore, TripleScore
 from pathe.model.pathe import PathE
@@ -28,6 +29,8 @@ from pathe.model.vectors import EntityVectors
 STATE_CACHE = 4 << 20  # bytes of bridge states that stay in a CPU's cache
 PAIR_ROWS, MOST_PAIRS = 1 << 24, 256  # rows and pairs of relation queries at once
 BLOCK = 1024  # triples ranked: chunks don't cross it, so that blocks can be ranked anywhere
+FRONTIER_ROWS = 1 << 17  # rows of frontiers at once,
+FRONTIER_SCORES = 1 << 24  # and scores
 SAMPLED_CHUNK, PAIR_CHUNK = 1024, 4096  # queries per chunk: with own candidates; for relations
 # (sources, kinds) of distinct queries -> (F, E) scores of all entities
 ScoreAll = Callable[[Tensor, Tensor], Tensor]
@@ -318,8 +321,13 @@ class GraphScorer(Scorer):
         prepared: PreparedGraph,
         seed: int = 0,
         held_out: HeldOut | None = None,
+        frontier: int | None = None,
     ) -> None:
-        self.model, self.seed = model, seed
+        """`frontier` is the number of entities per query that bridges pass messages between.
+
+        0 is all of them, which is exact; None decides by the size of the graph.
+        """
+        self.model, self.seed, self._frontier = model, seed, frontier
         self.take(prepared, held_out)
 
     def take(self, prepared: PreparedGraph, held_out: HeldOut | None = None) -> None:
@@ -328,9 +336,20 @@ class GraphScorer(Scorer):
         self.graph = view(prepared.arrivals, prepared.edges.keep(held_out))
         self.kinds = KindVectors(self.model.encoder, self.graph.meetings)
 
+    def without(self, held_out: HeldOut) -> GraphScorer:
+        """Returns a scorer of the same graph without the edges of held-out triples."""
+        return GraphScorer(self.model, self.prepared, self.seed, held_out, self._frontier)
+
     @property
     def prepared(self) -> PreparedGraph:
         return self._prepared
+
+    @property
+    def frontier(self) -> int:
+        """The number of entities per query that bridges pass messages between; 0: all of them."""
+        if self._frontier is not None:
+            return self._frontier if self._frontier < self.prepared.n_entities else 0
+        return automatic(self.prepared.graph.n_triples, self.prepared.n_entities)
 
     def ensure(self, entities: Tensor, progress: Progress | None = None) -> None:
         """Does nothing: entities aren't encoded."""
@@ -354,13 +373,17 @@ class GraphScorer(Scorer):
         n = self.prepared.n_entities if candidates_BN is None else candidates_BN.shape[1]
         scores = torch.zeros(len(entities_B), n, device=entities_B.device)
         queries, chunk = (entities_B, relations_B, side), self._states_at_once(self._dim)
+        if self.frontier:
+            chunk = max(FRONTIER_ROWS // self.frontier, 1)
+            chunk = max(min(chunk, FRONTIER_SCORES // self.prepared.n_entities), 1)
         self._add_distinct(scores, queries, candidates_BN, self._score_all, chunk)
         return scores
 
     def _score_all(self, sources_F: Tensor, kinds_F: Tensor) -> Tensor:
         """Returns (F, E) scores of all entities."""
         edges, given = self.prepared.edges, self.kinds(kinds_F)
-        return self.model.link_scores(edges, self.graph, given, sources_F)
+        frontier = Frontier(self.frontier) if self.frontier else None
+        return self.model.link_scores(edges, self.graph, given, sources_F, frontier=frontier)
 
     @torch.no_grad()
     def relations(self, heads_B: Tensor, tails_B: Tensor) -> Tensor:
@@ -369,10 +392,15 @@ class GraphScorer(Scorer):
         chunk = max(of_cache, min(PAIR_ROWS // (edges.n_entities * BRIDGED), MOST_PAIRS), 1)
         if not len(heads_B):
             return torch.zeros(0, edges.n_relations, device=heads_B.device)
-        found = [
-            self.model.relation_scores(edges, self.graph, self.kinds, heads_C, tails_C)
-            for heads_C, tails_C in zip(heads_B.split(chunk), tails_B.split(chunk), strict=True)
-        ]
+        if self.frontier:
+            chunk = max(FRONTIER_ROWS // (self.frontier * BRIDGED), 1)
+        found = []
+        for ends in zip(heads_B.split(chunk), tails_B.split(chunk), strict=True):
+            rows, model = None, self.model
+            if self.frontier:
+                rows = model.bridge.keep_between(edges, self.graph.keep_M, *ends, self.frontier)
+            parts = edges, self.graph, self.kinds, *ends
+            found.append(model.relation_scores(*parts, reached=rows))
         # nothing is known about a relation without training triples
         return torch.cat(found).masked_fill_(~self.prepared.seen_R, float("-inf"))
 
@@ -382,8 +410,7 @@ class GraphScorer(Scorer):
     @torch.no_grad()
     def triple(self, triple_3: Tensor, part: Part, held_out: HeldOut | None = None) -> TripleScore:
         if held_out is not None:
-            scorer = GraphScorer(self.model, self.prepared, self.seed, held_out)
-            return scorer.triple(triple_3, part)
+            return self.without(held_out).triple(triple_3, part)
         bridge = self.bridge_score(triple_3, part)
         alone = self._context_scores(triple_3, part)
         if part == "relation":
@@ -400,17 +427,20 @@ class GraphScorer(Scorer):
             return self.model.relation_context_scores(self.graph, self.kinds, h_1, t_1)[0]
         source_1, kind_1 = (h_1, r_1) if part == "tail" else (t_1, r_1 + self.prepared.n_relations)
         kinds_Q, vectors_QKD, rows_1 = self.kinds(kind_1)
-        head, parts = self.model.link_contexts, (self.graph.contexts, vectors_QKD, kinds_Q)
-        query_1H = head.queries(*parts, rows_1, source_1)
-        return head.score(query_1H, head.candidates(*parts), rows_1)[0]
+        parts = self.graph.contexts, vectors_QKD, kinds_Q, rows_1, source_1
+        return self.model.link_contexts.links(*parts)[0]
 
     def bridge_score(
         self, triple_3: Tensor, part: Part, held_out: HeldOut | None = None
     ) -> BridgeScore | None:
-        edges = self.prepared.edges
-        return BridgeScore(
-            self.model.bridge, edges, triple_3, part, held_out or self._held_out, self.kinds
-        )
+        rows: OneFrontier | None = None
+        if self.frontier:
+            context_1E = None
+            if part != "relation":
+                context_1E = self._context_scores(triple_3, part)[None]
+            rows = OneFrontier(self.frontier, context_1E)
+        edges, held_out = self.prepared.edges, held_out or self._held_out
+        return BridgeScore(self.model.bridge, edges, triple_3, part, held_out, self.kinds, rows)
 
     @property
     def _dim(self) -> int:

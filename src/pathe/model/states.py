@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from pathe.kernels.dispatch import compiled, kernel
-from pathe.model.propagation import Reach
+from pathe.model.propagation import Kept, Reach
 
 WIDTHS = (16, 32, 64)  # supported by the GPU kernels
 
@@ -39,7 +39,7 @@ def update_plain(x_AD: Tensor, arrived_OD: Tensor, take_DK: Tensor) -> Tensor:
 
 
 def answer_scores(
-    x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, reached: Reach
+    x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, reached: Reach | Kept
 ) -> Tensor:
     """Returns (B, E) scores of each entity as an answer, from its state; 0 without a state."""
     if _compiled(x_AD, asked_BH):
@@ -50,12 +50,12 @@ def answer_scores(
 
 
 def answer_scores_plain(
-    x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, reached: Reach
+    x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, reached: Reach | Kept
 ) -> Tensor:
     """Computes `answer_scores` in plain PyTorch."""
     queries_A, entities_A = reached.queries_A.long(), reached.entities_A
     scores_A = evidence(x_AD, F.embedding(queries_A, asked_BH), first_HD, second_1H).squeeze(1)
-    b, n = reached.row_BE.shape
+    b, n = reached.shape
     places_A = torch.where(entities_A >= 0, queries_A * n + entities_A, b * n)  # padding: last
     return scores_A.new_zeros(b * n + 1).index_put((places_A,), scores_A)[:-1].view(b, n)
 
@@ -93,7 +93,7 @@ class _AnswerScores(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor,
-        reached: Reach,
+        reached: Reach | Kept,
     ) -> Tensor:  # fmt: skip
         parts = [p.contiguous() for p in (x_AD, asked_BH, first_HD, second_1H)]
         ctx.save_for_backward(*parts)

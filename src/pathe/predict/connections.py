@@ -78,10 +78,17 @@ def contributions(score: BridgeScore) -> list[Tensor]:
     arrived = [trace.arrived_AD for trace in run.traces]
     grads = torch.autograd.grad(run.score, arrived, allow_unused=True, retain_graph=True)
     return [
-        _contributions(score.edges, run, trace, grad_AD)
+        _whole(score.edges, run, _contributions(run.edges, run, trace, grad_AD))
         for trace, grad_AD in zip(run.traces, grads, strict=True)
         if grad_AD is not None
     ]
+
+
+def _whole(edges: Edges, run: Run, worth_N: Tensor) -> Tensor:
+    """Returns contributions at the slots of the whole graph."""
+    if run.slots_N is None:
+        return worth_N
+    return worth_N.new_zeros(len(edges.relations_M)).index_put_((run.slots_N,), worth_N)
 
 
 @torch.no_grad()

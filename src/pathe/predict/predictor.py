@@ -24,6 +24,7 @@ from pathe.core.types import (
     Query,
     Side,
     check_fact,
+    check_frontier,
     check_k,
     chunks,
     open_part,
@@ -101,7 +102,14 @@ class Predictor:
         n_paths: int | None = None,
         seed: int | None = None,
         device: torch.device | str = "auto",
+        frontier: int | None = None,
     ) -> None:
+        """`frontier` is the number of entities per query that bridges pass messages between.
+
+        0 is all of them, which is exact. By default, only graphs of a million triples and more have
+        a frontier. It is for models that work on any graph.
+        """
+        check_frontier(frontier)
         model, kg = _model_and_graph(model, kg)
         if n_paths is not None and n_paths < 1:
             raise ConfigError(f"n_paths must be at least 1; got {n_paths}.")
@@ -111,8 +119,10 @@ class Predictor:
         self.artifact, self.relation_map = model, dict(relation_map or {})
         self.entity_names, self.relation_names = GrowingVocabulary(kg.entities), kg.relations
         self.scorer = build_scorer(
-            model.model, model.config, prepare(kg, as_device(device)), n_paths=n_paths, seed=seed
-        )
+            model.model, model.config, prepare(kg, as_device(device)), n_paths=n_paths, seed=seed,
+            frontier=frontier,
+        )  # fmt: skip
+        self.frontier = frontier
         self._types: str | TypesOf | None = None
         self._chosen: Choices | None = None
         self._functional: dict[tuple[int, Side], bool] = {}
@@ -144,7 +154,7 @@ class Predictor:
         other.entity_names, other._functional = self.entity_names.copy(), dict(self._functional)
         other.scorer = build_scorer(
             self.artifact.model, self.artifact.config, self.prepared,
-            n_paths=scorer.n_paths, seed=scorer.seed,
+            n_paths=scorer.n_paths, seed=scorer.seed, frontier=self.frontier,
         )  # fmt: skip
         other._chosen = other._judged = None
         return other
@@ -635,8 +645,8 @@ class Predictor:
     def keys(self) -> tuple[Tensor, Tensor]:
         """Returns numbers that stand for the names of entities and of relations."""
         names = self.entity_names.names(torch.arange(len(self.entity_names)))
-        entity_keys_E, relation_keys_R = map(name_keys, (names, self.relation_names))
-        return entity_keys_E.to(self.prepared.device), relation_keys_R.to(self.prepared.device)
+        device = self.prepared.device
+        return name_keys(names).to(device), name_keys(self.relation_names).to(device)
 
     def _part(self, asked: Part | None) -> Part:
         return asked or ("relation" if self.artifact.config.task == "relation" else "tail")

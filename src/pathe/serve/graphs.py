@@ -74,7 +74,7 @@ class ServedGraph:
     Valid and test triples are held out: answers are ranked as if they were unknown, and marked.
     """
 
-    def __init__(self, source: Source, device: str = "auto") -> None:
+    def __init__(self, source: Source, device: str = "auto", frontier: int | None = None) -> None:
         kg = source.data
         self.name, self.names = source.name, kg.names
         held_out = torch.cat([kg.valid, kg.test]).tolist()
@@ -83,7 +83,7 @@ class ServedGraph:
         self.folder = SHIPPED if source.model is None else model_folder(source.model)
         self.digest = model_digest(self.folder)
         kg = replace(kg, valid=kg.valid[:0], test=kg.test[:0], inference=None)
-        self._base = Predictor(self.artifact, kg, device=device)
+        self._base = Predictor(self.artifact, kg, device=device, frontier=frontier)
         if source.types is not None:
             self._base.use_types(source.types)
         self.journal = Journal(source.journal) if source.journal else None

@@ -52,23 +52,35 @@ def answers(
         )
     except PatheError as error:
         return [error for _ in queries]
-    good = iter(zip(exact, found, strict=True))
+    good = iter(zip(exact, found, known_answers(p, exact), strict=True))
     for i, result in enumerate(results):
         if not isinstance(result, Exception):
-            query, own = next(good)
-            results[i] = _answers(graph, p, query, own, options)
+            results[i] = _answers(graph, *next(good), options)
     return results
 
 
+def known_answers(p: Predictor, queries: Sequence[Query]) -> list[list[str]]:
+    """Returns `Predictor.known_answers` of each query, looked up together."""
+    found: list[list[str]] = [[] for _ in queries]
+    for part in PARTS:
+        rows = [i for i, query in enumerate(queries) if open_part(query) == part]
+        if rows:
+            ids_B3 = p._ids([queries[i] for i in rows])
+            rows_N, ids_N = p.prepared.known().find(ids_B3, part)
+            names = p.relation_names if part == "relation" else p.entity_names
+            for row, name in zip(rows_N.tolist(), names.names(ids_N.cpu()), strict=True):
+                found[rows[row]].append(name)
+    return found
+
+
 def _answers(
-    graph: ServedGraph, p: Predictor, query: Query, found: Any, options: AnswerOptions
+    graph: ServedGraph, query: Query, found: Any, known: list[str], options: AnswerOptions
 ) -> Row:
     rows = []
     for answer in found[options.offset :]:
         held_out = fill(query, answer.name) in graph.held_out
         rows.append(vars(answer) | {"label": graph.show(answer.name), "held_out": held_out})
     shown = graph.names.shown(found)
-    known = p.known_answers(query)
     return {
         **dict(zip(PARTS, query, strict=True)),
         "labels": {name: graph.show(name) for name in query if name is not None},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,9 +14,10 @@ from pathe.graph.held_out import HeldOut
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.builder import VALIDATION, derived_seed
 from pathe.model.foundation import FoundationModel, view
+from pathe.model.frontier import automatic
 from pathe.model.scorer import GraphScorer, Scorer
 from pathe.training.learner import Learner
-from pathe.training.mix import PAIRS, MixGraph, link_step, relation_step
+from pathe.training.mix import PAIRS, MixGraph, link_step, relation_step, sampled_link_step
 from pathe.training.pretraining import step_loss
 
 
@@ -61,14 +63,18 @@ class GraphLearner(Learner):
             held_out = HeldOut(mask_M=self.graph.pairs.flag_same(ids_B))
         seen = view(self.graph.index, self.graph.edges.keep(held_out))
         triples_B3 = self.train_M3[ids_B]
+        frontier = automatic(len(self.train_M3), self.graph.edges.n_entities)
         if config.task != "relation":
             weight = config.link_weight if config.task == "multi" else 1.0
-            step = link_step(self.graph, seen, triples_B3)
+            if frontier:
+                step = sampled_link_step(self.graph, seen, triples_B3, frontier, seed)
+            else:
+                step = link_step(self.graph, seen, triples_B3)
             total = total + weight * step_loss(self.model, self.graph, step)
         if config.task != "link":
             weight = 1 - config.link_weight if config.task == "multi" else 1.0
             some_B3 = triples_B3[: max(len(ids_B) // PAIRS, 1)]  # each pair has many queries
-            step = relation_step(self.graph, seen, some_B3)
+            step = replace(relation_step(self.graph, seen, some_B3), frontier=frontier)
             total = total + weight * step_loss(self.model, self.graph, step)
         return total
 

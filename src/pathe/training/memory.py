@@ -8,7 +8,6 @@ from pathe.core.hardware import free_memory, pick_device
 from pathe.graph.paths import N_POSITIONS
 from pathe.graph.prepared import PreparedGraph
 from pathe.graph.relation_graph import DENSE, N_MEETINGS
-from pathe.model.bridge import PAIR_HOPS
 from pathe.model.foundation import BRIDGED
 from pathe.training.costs import MOST_HOPS, reached_entities
 from pathe.training.mix import PAIRS
@@ -37,7 +36,7 @@ def graph_step_bytes(config: Config, prepared: PreparedGraph) -> float:
     if config.task != "link":  # rows of all entities, for the best relations of each pair
         pairs = max(min(config.batch_size, len(prepared.kg.train)) // PAIRS, 1)
         pair_rows = pairs * min(BRIDGED, prepared.n_relations) * n_entities
-        states += pair_rows * config.bridge_dim * (2 * PAIR_HOPS + 4)
+        states += pair_rows * config.bridge_dim * (2 * config.pair_hops + 4)
     encoded = min(queries, n_kinds) if config.task == "link" else prepared.n_relations
     is_dense = n_kinds * n_kinds * N_MEETINGS <= DENSE
     per_layer = encoded * n_kinds * config.bridge_dim * (6 if is_dense else 6 + N_MEETINGS)

@@ -30,6 +30,7 @@ from pathe.model.foundation import BRIDGED, GraphView, view
 from pathe.model.propagation import Reach
 
 GRAPH, BATCH, SUBGRAPH = range(1, 4)  # purposes of draws
+SAMPLED = 4096  # random candidates of a step on a large graph
 PAIRS = 4  # a batch of relation queries is smaller than one of link queries by this factor
 ROWS = 1 << 22  # most rows (query, entity) of a batch of relation queries
 SPARSEST = 2.5  # edges per entity that are left at least, where edges are dropped
@@ -58,7 +59,7 @@ class MixSettings:
         0.3, "fraction of steps that drop further random edges", least=0, most=1
     )
     pair_share: float = setting(
-        0.3,
+        0.0,
         "fraction of steps that hold out all edges between the entities of each triple",
         least=0,
         most=1,
@@ -117,6 +118,8 @@ class MixStep(Tensors):
     targets_N: Tensor
     open_NC: Tensor  # candidates that are not known answers
     reached: Reach | None = None
+    frontier: int = 0  # entities that bridges keep per query; 0: all
+    candidates_C: Tensor | None = None  # those scored, ascending; None: all
 
     @property
     def kinds_N(self) -> Tensor:
@@ -222,6 +225,33 @@ def link_step(graph: MixGraph, seen: GraphView, triples_B3: Tensor) -> MixStep:
     kinds_Q, rows_N = kinds_N.unique(return_inverse=True)
     sources_N, targets_N = torch.cat([heads_B, tails_B]), torch.cat([tails_B, heads_B])
     return MixStep("entity", seen, sources_N, kinds_Q, rows_N, targets_N, open_NE)
+
+
+def sampled_link_step(
+    graph: MixGraph, seen: GraphView, triples_B3: Tensor, frontier: int, seed: Tensor | int
+) -> MixStep:
+    """Returns the inputs of a step on a graph that is too large to score all of its entities.
+
+    Bridges keep a `frontier`, and candidates are the batch's answers and a random sample.
+    """
+    n, n_relations = graph.edges.n_entities, graph.edges.n_relations
+    heads_B, relations_B, tails_B = triples_B3.unbind(1)
+    numbers = torch.arange(min(SAMPLED, n), device=triples_B3.device)
+    random_C = keyed(seed, numbers).remainder(n)
+    candidates_C = torch.cat([random_C, heads_B, tails_B]).unique()
+    b, c = len(triples_B3), len(candidates_C)
+    opens = []
+    for column in (2, 0):
+        rows_N3 = triples_B3.repeat_interleave(c, 0)
+        rows_N3[:, column] = candidates_C.repeat(b)
+        opens.append(~graph.known.contains(rows_N3).view(b, c))
+    kinds_N = torch.cat([relations_B, relations_B + n_relations])
+    kinds_Q, rows_N = kinds_N.unique(return_inverse=True)
+    sources_N, targets_N = torch.cat([heads_B, tails_B]), torch.cat([tails_B, heads_B])
+    return MixStep(
+        "entity", seen, sources_N, kinds_Q, rows_N, torch.searchsorted(candidates_C, targets_N),
+        torch.cat(opens), frontier=frontier, candidates_C=candidates_C,
+    )  # fmt: skip
 
 
 def relation_step(graph: MixGraph, seen: GraphView, triples_B3: Tensor) -> MixStep:

@@ -20,6 +20,8 @@ from pathe.core.config import Config, setting
 from pathe.core.errors import TrainingError
 from pathe.model.builder import build_foundation
 from pathe.model.foundation import FoundationModel
+from pathe.model.frontier import Frontier
+from pathe.model.propagation import Kept, Reach
 from pathe.training.callbacks import tf32
 from pathe.training.losses import ce
 from pathe.training.mix import Mix, MixGraph, MixSettings, MixStep
@@ -199,10 +201,14 @@ def step_loss(model: FoundationModel, graph: MixGraph, step: MixStep) -> Tensor:
     if step.part == "entity":
         answers_N, distinct = step.targets_N, (step.kinds_Q, step.rows_N)
         asked = step.sources_N, step.kinds_N
-        scores_NC = model.links(edges, seen, *asked, step.reached, distinct)
+        frontier = Frontier(step.frontier, step.candidates_C) if step.frontier else None
+        scores_NC = model.links(edges, seen, *asked, step.reached, distinct, frontier)
     else:
         answers_N, ends = step.kinds_N, (step.sources_N, step.targets_N)
-        scores_NC = model.relations(edges, seen, *ends, true_B=answers_N, reached=step.reached)
+        rows: Reach | Kept | None = step.reached
+        if step.frontier and rows is None:
+            rows = model.bridge.keep_between(edges, seen.keep_M, *ends, step.frontier)
+        scores_NC = model.relations(edges, seen, *ends, true_B=answers_N, reached=rows)
     positive_N = scores_NC.gather(1, answers_N[:, None])[:, 0]
     return ce(positive_N, scores_NC, step.open_NC, 0.0)
 

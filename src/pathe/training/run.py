@@ -33,7 +33,14 @@ from pathe.evaluation.metrics import HEADLINE
 from pathe.evaluation.ranking import evaluate
 from pathe.graph.analysis import linked_pairs, wants_pairs_held_out
 from pathe.graph.prepared import PreparedGraph, prepare
-from pathe.model.artifact import Artifact, load_model, save_model, write_card
+from pathe.model.artifact import (
+    SHIPPED,
+    Artifact,
+    load_model,
+    model_digest,
+    save_model,
+    write_card,
+)
 from pathe.model.builder import build_foundation, build_model, paper_count
 from pathe.model.pathe import count_parameters
 from pathe.reports.plots import plot_run
@@ -399,6 +406,7 @@ def _record(
         "epochs": fitted.epochs,
         "validation": validation_title(run.config),
         "best_valid_score": fitted.best_score,
+        "start": _start_digest(run),
         "start_valid_score": fitted.start_score,
         "train_seconds": fitted.seconds,
         "peak_memory_bytes": fitted.peak_bytes,
@@ -411,6 +419,17 @@ def _record(
     else:
         run.say(f"no {REPORT}: plots need matplotlib (pip install 'pathe[plots]')")
     return result
+
+
+def _start_digest(run: Run) -> str | None:
+    """Returns the digest of the weights that training started from, None for a new model."""
+    match run.config.init:
+        case "none":
+            return None
+        case "pretrained":
+            return model_digest(SHIPPED)
+        case "model":
+            return model_digest(run.folder / START)
 
 
 def read_result(folder: Path) -> dict[str, Any]:

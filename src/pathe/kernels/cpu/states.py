@@ -58,7 +58,7 @@ def answer_scores(
     x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, reached: Any
 ) -> Tensor:
     """Returns (B, E) scores of each entity as an answer, from its state."""
-    b, n = reached.row_BE.shape
+    b, n = reached.shape
     out_N = x_AD.new_zeros(b * n + 1)  # the last one is for padding rows
     before_BH, first_DH = asked_BH.relu(), first_HD.T.contiguous()
     for rows in _blocks(len(x_AD)):
@@ -115,5 +115,5 @@ def _size(a_ND: Tensor) -> tuple[Tensor, Tensor]:
 def _places(reached: Any, rows: slice) -> tuple[Tensor, Tensor]:
     """Returns the query of each row, and its place in (B, E) scores; the end for padding rows."""
     queries_N, entities_N = reached.queries_A[rows].long(), reached.entities_A[rows].long()
-    b, n = reached.row_BE.shape
+    b, n = reached.shape
     return queries_N, torch.where(entities_N >= 0, queries_N * n + entities_N, b * n)

@@ -176,7 +176,7 @@ def answer_scores(
     x_AD: Tensor, asked_BH: Tensor, first_HD: Tensor, second_1H: Tensor, reached: Any
 ) -> Tensor:
     """Returns (B, E) scores of each entity as an answer, from its state."""
-    b, n = reached.row_BE.shape
+    b, n = reached.shape
     out_BE = x_AD.new_zeros(b, n)
     if b and n:
         rows = reached.entities_A, reached.order_A, reached.starts_B1
@@ -191,7 +191,7 @@ def answer_scores_backward(
     grad_BE: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Returns the gradients of states, of the query's part and of both layers."""
-    (b, n), d, h = reached.row_BE.shape, x_AD.shape[1], asked_BH.shape[1]
+    (b, n), d, h = reached.shape, x_AD.shape[1], asked_BH.shape[1]
     grad_x = torch.zeros_like(x_AD)
     first, second = x_AD.new_empty(b, PARTS, h, d), x_AD.new_empty(b, PARTS, h)
     asked = x_AD.new_empty(b, PARTS, h)

@@ -97,6 +97,8 @@ export function client(graph, changes, signal) {
     /** The same from the graph without changes. */
     unchanged: (path, query = {}) => call(path, query, undefined, signal, false),
     post: (path, body, own = signal) => call(path, {}, body, own),
+    /** Changes the graph for everyone; the server wants a token for it. */
+    write: (facts) => call("facts", {}, body(facts), signal, false),
     /** The address of a result, for a download. */
     address: (path, query = {}) => at(path, query, true),
     /** Sends the changed facts, so that a problem with them is found before other calls. */
@@ -106,12 +108,16 @@ export function client(graph, changes, signal) {
 
 const overlays = new Map();
 
+/** Changed facts as the server reads them. */
+function body(changes) {
+  const facts = (kind) => changes[kind].map(([head, relation, tail]) => ({ head, relation, tail }));
+  return { add: facts("add"), remove: facts("remove") };
+}
+
 function overlay(base, changes) {
   const key = base + JSON.stringify(changes);
   if (!overlays.has(key)) {
-    const facts = (kind) => changes[kind].map(([head, relation, tail]) => ({ head, relation, tail }));
-    const body = { add: facts("add"), remove: facts("remove") };
-    const sent = request(url(`${base}/overlays`), { body })
+    const sent = request(url(`${base}/overlays`), { body: body(changes) })
       .then((r) => r.json())
       .then((r) => r.overlay);
     sent.catch(() => overlays.delete(key));

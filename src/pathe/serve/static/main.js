@@ -38,7 +38,11 @@ async function show({ moved }) {
     if (!details.has(wanted)) details.set(wanted, await (await request(url(`graphs/${encodeURIComponent(wanted)}`), { signal })).json());
     const api = client(wanted, changedFacts(), signal);
     const view = Object.hasOwn(VIEWS, own.get("view") ?? "") ? own.get("view") ?? "" : "";
-    const ctx = { graph: details.get(wanted), params: own, api, signal, main };
+    const forget = () => {
+      all = null;
+      details.delete(wanted);
+    };
+    const ctx = { graph: details.get(wanted), params: own, api, signal, main, forget };
     frame(ctx, view);
     if (view !== "whatif") {
       if (api.changed) main.replaceChildren(h("p", { class: "loading", role: "status" }, "Applying the changed facts."));

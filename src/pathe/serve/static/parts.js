@@ -9,7 +9,7 @@ import { count, percent } from "./text.js";
 /**
  * What a view gets: the graph, the address's parameters, calls of the API, and where to draw.
  * @typedef {{graph: any, params: URLSearchParams, api: ReturnType<import("./api.js").client>,
- *   signal: AbortSignal, main: HTMLElement}} Context
+ *   signal: AbortSignal, main: HTMLElement, forget: () => void}} Context
  */
 
 /**

@@ -1,9 +1,11 @@
 /** What if: facts that are added or removed for this visitor only. */
 
-import { h, name } from "./dom.js";
-import { arrow, entityField, relationField, relationLabel } from "./parts.js";
+import { append, h, name } from "./dom.js";
+import { arrow, entityField, problem, relationField, relationLabel } from "./parts.js";
 import { address, changedFacts, go } from "./router.js";
 import { count } from "./text.js";
+
+let made = ""; // what was changed for everyone, to be said once
 
 /** @param {import("./parts.js").Context} ctx */
 export function whatif(ctx) {
@@ -23,11 +25,13 @@ export function whatif(ctx) {
     event.preventDefault();
     change("add");
   };
-  ctx.main.append(
+  append(ctx.main,
     h("h1", null, "What if"),
+    made && h("p", { class: "done", role: "status" }, made),
     h("p", { class: "lead" }, "Add or remove facts and ask again. The changes are yours alone: they are kept in the address of this page, which you can share, and not in the graph."),
     h("form", { class: "fields question", onsubmit: sent }, Object.values(fields).map((f) => f.element),
       h("div", { class: "submit" }, h("button", { type: "submit", class: "main" }, "Add this fact"), h("button", { type: "button", onclick: () => change("remove") }, "Remove this fact")), warning));
+  made = "";
   const { add, remove } = changedFacts();
   if (!add.length && !remove.length) {
     ctx.main.append(h("p", { class: "hint" }, "Nothing is changed yet. An added fact may name a new entity."));
@@ -43,6 +47,28 @@ export function whatif(ctx) {
   ctx.main.append(h("section", { "aria-labelledby": "changed" }, h("h2", { id: "changed" }, count(add.length + remove.length, "changed fact")),
     h("ul", { class: "plain" }, add.map((f) => item("add", f)), remove.map((f) => item("remove", f))),
     h("p", null, h("a", { class: "button main", href: address("ask") }, "Ask with these changes"))));
+  if (ctx.graph.writable) ctx.main.append(forEveryone(ctx));
+}
+
+/** Offers to write the changes to the graph itself. */
+function forEveryone(ctx) {
+  const result = h("div", { "aria-live": "polite" });
+  const write = async () => {
+    button.disabled = true;
+    try {
+      const { added, removed } = await ctx.api.write(changedFacts());
+      made = `For everyone: ${count(added, "fact")} added, ${count(removed, "fact")} removed.`;
+      ctx.forget();
+      go(address("whatif", {}, { changes: { add: [], remove: [] } }));
+    } catch (error) {
+      if (ctx.signal.aborted) return;
+      button.disabled = false;
+      result.replaceChildren(problem(error, write));
+    }
+  };
+  const button = h("button", { type: "button", onclick: write }, "Change the graph for everyone");
+  return h("section", { "aria-labelledby": "everyone" }, h("h2", { id: "everyone" }, "For everyone"),
+    h("p", null, "These changes can be written to the graph itself. Everyone sees them then, and they stay when the server is started again. The server asks for its token."), button, result);
 }
 
 const same = (a, b) => a.every((part, i) => part === b[i]);

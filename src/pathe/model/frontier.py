@@ -1,0 +1,260 @@
+"""The frontier: the entities that matter to a query, so that bridges need not pass every edge.
+
+Mass starts at the query's entity. At each hop, an entity passes it on in equal shares along its
+edges, so a hub passes little to each neighbour: this is personalised PageRank of a few steps. A hop
+takes the largest shares first, within a budget of edges, and the entities with the most mass go on.
+Of all entities found, `most` are kept: a quarter by their mass, as paths lead through them, and the
+rest by the score that their context gives them as an answer, and by mass. Messages then pass only
+between kept entities. If no more than `most` entities are in reach, all of them are kept, and
+scores are exact.
+
+Masses are whole numbers, so that sums don't depend on their order, and ties go to smaller ids.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pathe.core.tensors import expand
+from pathe.graph.edges import Edges
+from pathe.kernels.dispatch import kernel
+from pathe.model.propagation import Kept, join_edges
+
+WHOLE = 1 << 40  # the mass of a query
+PASSED = 7, 8  # the share of its mass that an entity passes on
+EDGES = 16  # edges per hop for each entity kept
+NEAR = 0.25  # share of the entities kept that are chosen by their mass alone
+WEIGHT = 10.0  # of a context's score, relative to the logarithm of the mass
+SLOTS = 1 << 26  # edges that are listed at once
+LARGE = 1_000_000  # triples of a graph from which on a frontier is the default
+MOST = 4096  # entities that it keeps
+Found = tuple[Tensor, Tensor, Tensor]  # query, entity and mass, sorted by the first two
+
+
+class Frontier(NamedTuple):
+    """How many entities to keep per query, and which to score, ascending; None: all."""
+
+    most: int
+    candidates_C: Tensor | None = None
+
+
+class OneFrontier(NamedTuple):
+    """The frontier of one query: how many entities to keep, and all scores of contexts, if any."""
+
+    most: int
+    context_1E: Tensor | None
+
+
+def automatic(n_triples: int, n_entities: int) -> int:
+    """Returns the frontier that suits a graph of this size; 0: all entities."""
+    return MOST if n_triples >= LARGE and n_entities > MOST else 0
+
+
+def keep_best(
+    edges: Edges, keep_M: Tensor, sources_B: Tensor, n_hops: int, most: int,
+    context_BE: Tensor | None = None,
+) -> Kept:  # fmt: skip
+    """Returns the entities to keep for each query, at most `most`, and the edges between them.
+
+    context_BE are scores of all entities as answers, if there are any.
+    """
+    found = search(edges, keep_M, sources_B, n_hops, most)
+    queries_A, entities_A = choose(found, sources_B, most, context_BE)
+    return kept_rows(edges, keep_M, sources_B, queries_A, entities_A, n_hops)
+
+
+def keep_between(
+    edges: Edges, keep_M: Tensor, sources_B: Tensor, targets_B: Tensor, n_hops: int, most: int
+) -> Kept:
+    """Keeps only the entities on paths of up to n_hops edges from each source to its target.
+
+    Each end keeps at most `most` entities, and paths lead through those that both keep.
+    """
+    n, ends = edges.n_entities, (sources_B, targets_B)
+    there, back = (keep_best(edges, keep_M, ends_B, n_hops, most) for ends_B in ends)
+    (codes_A, hops_A), (others_A, left_A) = (_by_code(rows) for rows in (there, back))
+    places_A = torch.searchsorted(others_A, codes_A).clamp(max=len(others_A) - 1)
+    both_A = (others_A[places_A] == codes_A) & (hops_A + left_A[places_A] <= n_hops)
+    codes_A = codes_A[both_A | (hops_A == 0)]
+    return kept_rows(edges, keep_M, sources_B, codes_A // n, codes_A % n, n_hops)
+
+
+def _by_code(rows: Kept) -> tuple[Tensor, Tensor]:
+    """Returns the code of each row, query * E + entity, ascending, and the hop that reached it."""
+    codes_A = rows.queries_A.long() * rows.shape[1] + rows.entities_A
+    counts = torch.tensor((0, *rows.sizes), device=codes_A.device).diff()
+    hops_A = torch.arange(len(counts), device=codes_A.device).repeat_interleave(counts)
+    order_A = rows.order_A.long()
+    return codes_A[order_A], hops_A[order_A]
+
+
+def search(edges: Edges, keep_M: Tensor, sources_B: Tensor, n_hops: int, most: int) -> Found:
+    """Returns the entities that queries find, and their mass."""
+    if run := kernel("frontier.search", sources_B.device.type):
+        found: Found = run(edges, keep_M, sources_B, n_hops, most, (*PASSED, EDGES, WHOLE))
+        return found
+    return search_plain(edges, keep_M, sources_B, n_hops, most)
+
+
+def search_plain(edges: Edges, keep_M: Tensor, sources_B: Tensor, n_hops: int, most: int) -> Found:
+    """Computes `search` in plain PyTorch.
+
+    A query that finds fewer than `most` entities, but has left out edges, searches again with a
+    larger budget.
+    """
+    degrees_E = F.pad(keep_M.long().cumsum(0), (1, 0))[edges.offsets_E1].diff()
+    open_B, budget = torch.arange(len(sources_B), device=sources_B.device), EDGES * most
+    parts: list[Found] = []
+    while len(open_B):
+        found, whole_B = _spread(edges, keep_M, degrees_E, sources_B[open_B], n_hops, most, budget)
+        counts_B = torch.bincount(found[0], minlength=len(open_B))
+        done_B = whole_B | (counts_B >= most)
+        rows_F = done_B[found[0]].nonzero().squeeze(1)
+        parts.append((open_B[found[0][rows_F]], found[1][rows_F], found[2][rows_F]))
+        open_B, budget = open_B[~done_B], 4 * budget
+    if not parts:
+        return sources_B, sources_B, sources_B
+    queries_F, entities_F, mass_F = (torch.cat([part[i] for part in parts]) for i in range(3))
+    order_F = (queries_F * edges.n_entities + entities_F).argsort()
+    return queries_F[order_F], entities_F[order_F], mass_F[order_F]
+
+
+def _spread(
+    edges: Edges, keep_M: Tensor, degrees_E: Tensor, sources_B: Tensor, n_hops: int, most: int,
+    budget: int,
+) -> tuple[Found, Tensor]:  # fmt: skip
+    """Passes mass along edges; returns what was found, and which queries left out no edge."""
+    n, b = edges.n_entities, len(sources_B)
+    codes_A = torch.arange(b, device=sources_B.device) * n + sources_B
+    mass_A = torch.full_like(codes_A, WHOLE)
+    whole_B, found = torch.ones_like(codes_A, dtype=torch.bool), [(codes_A, mass_A)]
+    for _ in range(n_hops):
+        entities_A = codes_A % n
+        own_A = degrees_E[entities_A]
+        share_A = mass_A * PASSED[0] // PASSED[1] // own_A.clamp(min=1)
+        order_A = _ranked(codes_A // n, share_A)
+        spent_A = own_A[order_A].cumsum(0) - own_A[order_A]
+        queries_A = (codes_A // n)[order_A]
+        firsts_B = torch.searchsorted(queries_A, torch.arange(b, device=codes_A.device))
+        spent_A = spent_A - F.pad(spent_A, (0, 1))[firsts_B][queries_A]
+        whole_B[queries_A[spent_A >= budget]] = False
+        order_A = order_A[spent_A < budget]
+        entities_A = entities_A[order_A]
+        starts_A = edges.offsets_E1[entities_A]
+        rows_N, slots_N = expand(starts_A, edges.offsets_E1[entities_A + 1] - starts_A)
+        live_N = keep_M[slots_N]
+        rows_N, slots_N = order_A[rows_N[live_N]], slots_N[live_N]
+        places_N = codes_A[rows_N] // n * n + edges.neighbours_M[slots_N]
+        codes_A, mass_A = _sums(places_N, share_A[rows_N])
+        found.append((codes_A, mass_A))
+        best_A = _top(codes_A // n, mass_A, most)
+        codes_A, mass_A = codes_A[best_A], mass_A[best_A]
+    codes_F, mass_F = _sums(*(torch.cat([part[i] for part in found]) for i in (0, 1)))
+    return (codes_F // n, codes_F % n, mass_F), whole_B
+
+
+def _sums(codes_N: Tensor, values_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the distinct codes, ascending, and the sum of each one's values."""
+    codes_F, rows_N = codes_N.unique(return_inverse=True)
+    return codes_F, torch.zeros_like(codes_F).index_add_(0, rows_N, values_N)
+
+
+def _ranked(queries_A: Tensor, values_A: Tensor) -> Tensor:
+    """Returns the order by query, then by the largest value; equal ones stay in their order."""
+    order_A = values_A.argsort(descending=True, stable=True)
+    return order_A[queries_A[order_A].argsort(stable=True)]
+
+
+def _top(queries_A: Tensor, values_A: Tensor, most: int) -> Tensor:
+    """Returns the rows of each query's `most` largest values, ascending."""
+    order_A = _ranked(queries_A, values_A)
+    sorted_A = queries_A[order_A]
+    first_A = torch.searchsorted(sorted_A, sorted_A)
+    numbers_A = torch.arange(len(order_A), device=order_A.device)
+    return order_A[numbers_A - first_A < most].sort().values
+
+
+def choose(
+    found: Found, sources_B: Tensor, most: int, context_BE: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Returns the (query, entity) rows to keep, sorted; the query's own entity is among them."""
+    queries_F, entities_F, mass_F = found
+    mass_F = mass_F + (entities_F == sources_B[queries_F]) * (WHOLE << 8)
+    n_near = most if context_BE is None else max(round(most * NEAR), 1)
+    near_A = _top(queries_F, mass_F, n_near)
+    if context_BE is not None:
+        left_F = torch.ones_like(queries_F, dtype=torch.bool)
+        left_F[near_A] = False
+        rest_F = left_F.nonzero().squeeze(1)
+        queries_C = queries_F[rest_F]
+        worth_C = WEIGHT * context_BE[queries_C, entities_F[rest_F]].double()
+        worth_C = worth_C + mass_F[rest_F].clamp(min=1).double().log()
+        more_A = rest_F[_top(queries_C, worth_C, most - n_near)]
+        near_A = torch.cat([near_A, more_A]).sort().values
+    return queries_F[near_A], entities_F[near_A]
+
+
+def kept_rows(
+    edges: Edges, keep_M: Tensor, sources_B: Tensor, queries_A: Tensor, entities_A: Tensor,
+    n_hops: int,
+) -> Kept:  # fmt: skip
+    """Returns the rows among the given ones that n_hops edges between them reach, with these edges.
+
+    Rows are sorted by query and entity, and include the queries' own entities.
+    """
+    b, n, device = len(sources_B), edges.n_entities, sources_B.device
+    starts_B1 = F.pad(torch.bincount(queries_A, minlength=b).cumsum(0), (1, 0))
+    degrees_A, from_N, slots_N = _induced(edges, keep_M, queries_A, entities_A, starts_B1)
+    rows_N = torch.arange(len(queries_A), device=device).repeat_interleave(degrees_A)
+    codes_A = queries_A * n + entities_A
+    hops_A = torch.full_like(codes_A, n_hops + 1)
+    hops_A[torch.searchsorted(codes_A, torch.arange(b, device=device) * n + sources_B)] = 0
+    for hop in range(1, n_hops + 1):
+        next_N = rows_N[hops_A[from_N] == hop - 1]
+        hops_A[next_N] = hops_A[next_N].clamp(max=hop)
+    order_A = hops_A.argsort(stable=True)
+    sizes = torch.bincount(hops_A, minlength=n_hops + 2).cumsum(0)[: n_hops + 1].tolist()
+    order_A = order_A[: sizes[-1]]
+    row_A = torch.full_like(codes_A, -1)
+    row_A[order_A] = torch.arange(len(order_A), device=device)
+    firsts_A = degrees_A.cumsum(0) - degrees_A
+    rows_K, at_K = expand(firsts_A[order_A], degrees_A[order_A])
+    from_K, slots_K = row_A[from_N[at_K]], slots_N[at_K]
+    live_K = from_K >= 0
+    union = join_edges(
+        b, edges.n_relations, edges.relations_M[slots_K[live_K]].long(),
+        queries_A[order_A], rows_K[live_K], from_K[live_K], slots_K[live_K],
+    )  # fmt: skip
+    return Kept.of((b, n), queries_A[order_A], entities_A[order_A], tuple(sizes), union)
+
+
+def _induced(
+    edges: Edges, keep_M: Tensor, queries_A: Tensor, entities_A: Tensor, starts_B1: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the kept edges between rows of the same query: degrees, source rows and slots."""
+    if run := kernel("frontier.induced", queries_A.device.type):
+        found: tuple[Tensor, Tensor, Tensor] = run(edges, keep_M, entities_A, starts_B1)
+        return found
+    n, codes_A = edges.n_entities, queries_A * edges.n_entities + entities_A
+    degrees_A = edges.offsets_E1.diff()[entities_A]
+    parts, first = [], 0
+    for block_F in _blocks(degrees_A):
+        rows_N, slots_N = expand(edges.offsets_E1[entities_A[block_F]], degrees_A[block_F])
+        places_N = queries_A[block_F][rows_N] * n + edges.neighbours_M[slots_N]
+        from_N = torch.searchsorted(codes_A, places_N).clamp(max=len(codes_A) - 1)
+        live_N = keep_M[slots_N] & (codes_A[from_N] == places_N)
+        parts.append((rows_N[live_N] + first, from_N[live_N], slots_N[live_N]))
+        first += len(block_F)
+    rows_N, from_N, slots_N = (torch.cat([part[i] for part in parts]) for i in range(3))
+    return torch.bincount(rows_N, minlength=len(codes_A)), from_N, slots_N
+
+
+def _blocks(degrees_A: Tensor) -> list[Tensor]:
+    """Returns consecutive rows in blocks with about SLOTS edges each."""
+    rows_A = torch.arange(len(degrees_A), device=degrees_A.device)
+    block_A = degrees_A.cumsum(0) // SLOTS
+    return list(rows_A.split(block_A.unique_consecutive(return_counts=True)[1].tolist()))

@@ -1,0 +1,292 @@
+"""The frontier against a search written as loops; scores with a frontier against exact ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from support.graphs import DEVICES, sorted_triples, toy
+from support.kernels import kernels_off
+from support.models import any_graph_artifact
+
+from pathe.core.types import PARTS
+from pathe.graph.adjacency import build_graph
+from pathe.graph.edges import both_ways
+from pathe.graph.held_out import HeldOut
+from pathe.graph.prepared import PreparedGraph
+from pathe.model import context_head, frontier, scorer
+from pathe.model.builder import build_scorer
+from pathe.model.foundation import view
+from pathe.model.frontier import (
+    EDGES,
+    PASSED,
+    WHOLE,
+    Frontier,
+    automatic,
+    choose,
+    keep_best,
+    keep_between,
+    search,
+    search_plain,
+)
+from pathe.model.propagation import between
+from pathe.model.scorer import GraphScorer
+from pathe.predict.connections import connections
+
+HOPS = 3
+
+
+def example(n_entities=60, n=150, hub=False, device="cpu"):
+    """A random graph with some triples held out; entity 0 may be a hub."""
+    made = torch.Generator().manual_seed(n)
+    triples = torch.randint(n_entities - 2, (n, 3), generator=made)
+    triples[:, 1] %= 3
+    if hub:
+        triples[::2, 2] = 0
+    triples = sorted_triples(triples.tolist())
+    edges = both_ways(build_graph(triples, n_entities, 3)).to(device)
+    held_out = HeldOut(ids_B=torch.arange(len(triples), device=device)[1::5])
+    sources = torch.tensor([3, 0, 3, n_entities - 1, 7], device=device)
+    return edges, edges.keep(held_out), sources
+
+
+def in_reach(edges, keep, source: int) -> set[int]:
+    """All entities within HOPS kept edges."""
+    found = {source}
+    for _ in range(HOPS):
+        for owner, neighbour, kept in zip(
+            edges.owners_M.tolist(), edges.neighbours_M.tolist(), keep.tolist(), strict=True
+        ):
+            if kept and neighbour in found and owner not in found:
+                found |= {-1 - owner}
+        found = {v if v >= 0 else -1 - v for v in found}
+    return found
+
+
+def by_hand(edges, keep, source: int, most: int) -> dict[int, int]:
+    """Mass at all entities found from one source, an edge at a time."""
+    near: dict[int, list[int]] = {}
+    rows = zip(edges.owners_M.tolist(), edges.neighbours_M.tolist(), keep.tolist(), strict=True)
+    for owner, neighbour, kept in rows:
+        if kept:
+            near.setdefault(owner, []).append(neighbour)
+    budget = EDGES * most
+    while True:
+        total, active, whole = {source: WHOLE}, {source: WHOLE}, True
+        for _ in range(HOPS):
+            shares = {
+                u: mass * PASSED[0] // PASSED[1] // max(len(near.get(u, ())), 1)
+                for u, mass in active.items()
+            }
+            new: dict[int, int] = {}
+            spent = 0
+            for u in sorted(active, key=lambda u: (-shares[u], u)):
+                if spent >= budget:
+                    whole = False
+                    break
+                spent += len(near.get(u, ()))
+                for v in near.get(u, ()):
+                    new[v] = new.get(v, 0) + shares[u]
+            for v, mass in new.items():
+                total[v] = total.get(v, 0) + mass
+            best = sorted(new, key=lambda v: (-new[v], v))[:most]
+            active = {v: new[v] for v in best}
+        if whole or len(total) >= most:
+            return total
+        budget *= 4
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("n", "most", "hub"), [(150, 1, True), (150, 7, True), (600, 20, False)])
+def test_the_search_finds_what_loops_find(device, n, most, hub):
+    edges, keep, sources = example(n=n, hub=hub, device=device)
+    for how in (search, search_plain):
+        queries, entities, mass = how(edges, keep, sources, HOPS, most)
+        found: list[dict[int, int]] = [{} for _ in sources]
+        for b, v, m in zip(queries.tolist(), entities.tolist(), mass.tolist(), strict=True):
+            found[b][v] = m
+        assert found == [by_hand(edges, keep, source, most) for source in sources.tolist()]
+        codes = queries * edges.n_entities + entities
+        assert (codes.diff() > 0).all()
+
+
+@pytest.mark.parametrize("hub", [False, True])
+def test_a_small_budget_grows_until_enough_is_found(hub, monkeypatch):
+    """A budget of one edge per hop finds as many as are wanted, or all in reach."""
+    monkeypatch.setattr(frontier, "EDGES", 1)
+    edges, keep, sources = example(hub=hub)
+    for most in (2, 30, 60):
+        queries, *_ = search(edges, keep, sources, HOPS, most)
+        within = torch.tensor([len(in_reach(edges, keep, source)) for source in sources.tolist()])
+        assert (torch.bincount(queries, minlength=5) >= within.clamp(max=most)).all()
+        assert all(
+            torch.equal(*both)
+            for both in zip(
+                search(edges, keep, sources, HOPS, most),
+                search_plain(edges, keep, sources, HOPS, most),
+                strict=True,
+            )
+        )
+
+
+def test_of_equal_masses_the_smaller_ids_are_kept():
+    star = sorted_triples([(0, 0, i) for i in range(1, 9)])
+    edges = both_ways(build_graph(star, 9, 1))
+    source = torch.tensor([0])
+    kept = keep_best(edges, edges.keep(), source, 2, 4)
+    assert sorted(kept.entities_A.tolist()) == [0, 1, 2, 3]
+    # contexts decide instead, where they differ
+    context = torch.arange(9.0)[None]
+    kept = keep_best(edges, edges.keep(), source, 2, 4, context)
+    assert sorted(kept.entities_A.tolist()) == [0, 6, 7, 8]
+
+
+def test_one_entity_is_the_query_itself():
+    edges, keep, sources = example(hub=True)
+    kept = keep_best(edges, keep, sources, HOPS, 1, torch.randn(5, 60))
+    assert kept.entities_A.tolist() == sources.tolist()
+    assert not len(kept.edges.relations_M) or (kept.edges.owners_M == kept.edges.neighbours_M).all()
+
+
+def test_kept_rows_have_the_edges_between_them():
+    edges, keep, sources = example(n=300, hub=True)
+    queries, entities = choose(search(edges, keep, sources, HOPS, 12), sources, 12)
+    kept = frontier.kept_rows(edges, keep, sources, queries, entities, HOPS)
+    with kernels_off():
+        plain = frontier.kept_rows(edges, keep, sources, queries, entities, HOPS)
+    for one, other in zip(kept.tensors(), plain.tensors(), strict=True):
+        assert torch.equal(one, other)
+    found = set()
+    names = [(b, v) for b, v in zip(kept.queries_A.tolist(), kept.entities_A.tolist(), strict=True)]
+    for owner, source, kind, slot in zip(
+        kept.edges.owners_M.tolist(), kept.edges.neighbours_M.tolist(),
+        kept.edges.relations_M.tolist(), kept.edges.triples_M.tolist(), strict=True,
+    ):  # fmt: skip
+        assert names[owner][0] == names[source][0] == kind % 5
+        assert int(edges.relations_M[slot]) == kind // 5
+        found.add((names[owner], names[source], slot))
+    rows = set(names)
+    expected = {
+        ((b, v), (b, int(edges.neighbours_M[slot])), slot)
+        for b, v in names
+        for slot in range(int(edges.offsets_E1[v]), int(edges.offsets_E1[v + 1]))
+        if keep[slot] and (b, int(edges.neighbours_M[slot])) in rows
+    }
+    assert found == expected
+
+
+def test_all_kept_is_what_is_reached():
+    edges, keep, sources = example()
+    kept = keep_best(edges, keep, sources, HOPS, 60)
+    for b, source in enumerate(sources.tolist()):
+        own = kept.entities_A[kept.queries_A == b].tolist()
+        assert sorted(own) == sorted(in_reach(edges, keep, source))
+
+
+def test_between_two_entities_are_those_on_paths():
+    edges, keep, sources = example(n=80)
+    targets = sources.flip(0)
+    kept = keep_between(edges, keep, sources, targets, HOPS, 60)
+    exact = between(edges, sources, targets, HOPS, keep)
+    rows = [{*zip(r.queries_A.tolist(), r.entities_A.tolist(), strict=True)} for r in (kept, exact)]
+    assert rows[0] <= rows[1]
+    for b, (source, target) in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
+        assert ((b, target) in rows[0]) == (target in in_reach(edges, keep, source))
+
+
+def scorers(kg, *sizes, device="cpu"):
+    artifact, prepared = any_graph_artifact(), PreparedGraph(kg, device)
+    return [build_scorer(artifact.model, artifact.config, prepared, frontier=k) for k in sizes]
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """A frontier of all entities is used, too, instead of the exact way."""
+    monkeypatch.setattr(GraphScorer, "frontier", property(lambda self: self._frontier))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("part", PARTS)
+def test_scores_are_exact_if_all_entities_are_kept(part, device, always):
+    kg = toy()
+    exact, kept = scorers(kg, 0, kg.n_entities, device=device)
+    triples = exact.prepared.triples("test")
+    close = {"atol": 1e-5, "rtol": 1e-4}
+    torch.testing.assert_close(kept.scores(triples, part), exact.scores(triples, part), **close)
+    known = exact.prepared.known()
+    ranks = [found.rank(triples, part, known).realistic_B for found in (exact, kept)]
+    assert torch.equal(*ranks)
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("most", [1, 4, 1000])
+def test_a_triple_has_the_score_of_its_query(part, most, always):
+    kg = toy()
+    [found] = scorers(kg, most)
+    triple = found.prepared.triples("test")[0]
+    place = int(triple[PARTS.index(part)])
+    expected = float(found.scores(triple[None], part)[0, place])
+    assert found.triple(triple, part).without() == pytest.approx(expected, abs=1e-4)
+
+
+def test_explanations_name_the_same_paths_as_exact_ones(always):
+    kg = toy()
+    triple = PreparedGraph(kg).triples("test")[0]
+    paths = []
+    for found in scorers(kg, 0, kg.n_entities):
+        score = found.bridge_score(triple, "tail")
+        paths.append([path.triples for path in connections(score, 5)])
+        if first := connections(score, 1):
+            without = score.without(first[0].triples)
+            assert without != pytest.approx(score.without(), abs=1e-9)
+    assert paths[0] == paths[1]
+
+
+def test_few_kept_entities_leave_the_others_their_context_score():
+    kg = toy()
+    [found] = scorers(kg, 2)
+    triples = found.prepared.triples("test")[:1]
+    scores = found.scores(triples, "tail")
+    contexts = found._context_scores(triples[0], "tail")
+    assert int((scores[0] - contexts).abs().gt(1e-6).sum()) <= 2
+
+
+def test_two_runs_are_equal_and_chunks_change_nothing(monkeypatch, always):
+    kg = toy()
+    [found] = scorers(kg, 5)
+    triples = found.prepared.triples("test")
+    before = found.scores(triples, "tail")
+    assert torch.equal(before, found.scores(triples, "tail"))
+    monkeypatch.setattr(scorer, "FRONTIER_ROWS", 5)
+    monkeypatch.setitem(context_head.AT_ONCE, "cpu", 64)
+    torch.testing.assert_close(found.scores(triples, "tail"), before, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_gradients_are_those_of_exact_message_passing(device):
+    """With all entities kept, and with some of them scored."""
+    kg = toy()
+    artifact, prepared = any_graph_artifact(), PreparedGraph(kg, device)
+    model, edges = artifact.model.to(device).train(False), prepared.edges
+    seen = view(prepared.arrivals, edges.keep())
+    triples = prepared.triples("test")
+    some = torch.tensor([1, 3, 4], device=device)
+
+    def gradients(part):
+        model.zero_grad()
+        scores = model.links(edges, seen, triples[:, 0], triples[:, 1], frontier=part)
+        scores = scores if part is not None and part.candidates_C is not None else scores[:, some]
+        scores.square().sum().backward()
+        return scores.detach(), [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    expected, grads = gradients(None)
+    for part in (Frontier(kg.n_entities), Frontier(kg.n_entities, some)):
+        found, others = gradients(part)
+        torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+        for one, other in zip(others, grads, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-3, rtol=1e-2)
+
+
+def test_large_graphs_have_a_frontier_and_small_ones_do_not():
+    assert automatic(272_115, 14_541) == 0
+    assert automatic(20_000_000, 5_000_000) == frontier.MOST
+    assert automatic(20_000_000, 1_000) == 0  # all of them are fewer
