@@ -152,6 +152,10 @@ def train(data: Data, files: Files, options: TrainOptions, as_json: Json = False
     overrides, base = options.overrides(), options.base()
     if not options.resume:
         configure(base, overrides, "--set")  # raises an error before the data is read
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        from pathe.training.run import follow
+
+        follow(options.out_)
     options.check_folder()
     kg = files.read(data, every_relation=options.preset is None)
     with err.status("starting ..."):

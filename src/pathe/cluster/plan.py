@@ -13,6 +13,7 @@ GIB = 1 << 30
 VECTOR_HALF = 128 * 4  # bytes of what an entity sends to its neighbours
 SHARD_ENTITIES = 1 << 13
 SHARD_QUERIES = 1024
+MOST_TRIPLES = 1 << 30  # ids of edges are 32-bit numbers
 
 
 @dataclass(frozen=True)
@@ -47,52 +48,49 @@ class Machines:
 
 
 def plan(figures: Figures, graph: Graph, machines: Machines, n_queries: int) -> dict[str, Any]:
-    """Returns memory per node, hours and cost of embedding and of exact queries, and the limit."""
+    """Returns memory per node, hours and cost of embedding and of exact queries, and limits."""
     edges, folder = 2 * graph.n_triples, figures.bytes_per_triple * graph.n_triples
-    workers = machines.count * machines.cores
-    speed = workers * figures.efficiency
-    shards = -(-graph.n_entities // SHARD_ENTITIES) * 2
+    half = graph.n_entities * VECTOR_HALF  # first halves, once per node; and signs, per worker
+    fitting = int((machines.memory - half) // (figures.worker_bytes + half))
+    fitting = max(min(fitting, machines.cores), 0)
     vectors = graph.n_entities * 2 * VECTOR_HALF
-    copies = machines.count * folder / machines.bandwidth  # without a shared file system
-    embed = {
-        "work": edges * figures.embed_edge_seconds / speed,
-        "driver": shards * figures.shard_seconds + 1.5 * vectors / machines.bandwidth,
-    }
+    shards = 2 * -(-graph.n_entities // SHARD_ENTITIES)
+    driver = shards * figures.shard_seconds + 1.5 * vectors / machines.bandwidth
+    work = edges * figures.embed_edge_seconds
     asked = -(-n_queries // SHARD_QUERIES)
-    queries = {
-        "work": n_queries * edges * figures.query_edge_seconds / min(speed, max(asked, 1)),
-        "driver": asked * figures.shard_seconds,
+    workers = min(machines.count * machines.cores * figures.efficiency, asked)
+    seconds = {
+        "copies": machines.count * folder / machines.bandwidth,  # without a shared file system
+        "embed": max(work / (machines.count * fitting * figures.efficiency), driver)
+        if fitting
+        else float("inf"),
+        "queries": n_queries * edges * figures.query_edge_seconds / workers
+        + asked * figures.shard_seconds,
     }
-    half = graph.n_entities * VECTOR_HALF
-    private = machines.cores * (figures.worker_bytes + half)  # each worker has all names' signs
-    memory = private + half  # and the first halves once per node
-    times = {"copies": copies, "embed": max(embed.values()), "queries": max(queries.values())}
-    hours = {name: seconds / 3600 for name, seconds in times.items()}
+    hours = {name: value / 3600 for name, value in seconds.items() if value < float("inf")}
+    memory = half + machines.cores * (figures.worker_bytes + half)
     return {
         "machines": machines.count,
         "folder_gib": folder / GIB,
         "memory_gib": memory / GIB,
+        "embed_workers": fitting,
         "hours": hours,
         "dollars": sum(hours.values()) * machines.count * machines.price,
-        "limit": _limit(memory, machines, folder, embed, times),
+        "limits": _limits(graph, machines, folder, fitting, hours),
     }
 
 
-def _limit(
-    memory: float,
-    machines: Machines,
-    folder: float,
-    embed: dict[str, float],
-    times: dict[str, float],
-) -> str:
-    """Says what breaks first, or what takes longest."""
-    if memory > machines.memory:
-        fit = int(machines.memory * machines.cores // memory)
-        return f"memory of embed: {fit} workers fit a node" if fit else "memory of embed: none fits"
-    if embed["driver"] > embed["work"]:
-        return "the driver: it receives all vectors"
-    if times["copies"] > max(times["embed"], times["queries"]):
-        return "copying the graph to the nodes: use a shared file system"
-    if folder > machines.memory - memory:
-        return "page cache: the graph is read from disk more than once"
-    return "nothing; exact queries take longest" if times["queries"] > times["embed"] else "nothing"
+def _limits(
+    graph: Graph, machines: Machines, folder: float, fitting: int, hours: dict[str, float]
+) -> list[str]:
+    """Returns what breaks, the first first; the last is what takes longest."""
+    found = []
+    if graph.n_triples > MOST_TRIPLES:
+        found.append("prepared graphs hold about a billion triples")
+    if fitting < machines.cores:
+        found.append(f"embed: {fitting} of {machines.cores} workers fit a node's memory")
+    if folder > machines.memory:
+        found.append("the graph doesn't fit a node's memory and is read from disk again and again")
+    longest = max(hours, key=lambda name: hours[name])
+    names = {"copies": "copying the graph", "embed": "embed", "queries": "exact queries"}
+    return [*found, f"{names[longest]} take{'s' * (longest != 'queries')} longest"]
