@@ -191,7 +191,10 @@ def test_two_processes_of_torchrun_have_the_losses_of_one(place, sampling):
     done = subprocess.run(command, capture_output=True, text=True, cwd=place, env=env)
     assert done.returncode == 0, done.stderr
     one, two = (
-        [json.loads(line) for line in (place / f"{n}-{sampling}/metrics.jsonl").open()]
+        [
+            json.loads(line)
+            for line in (place / f"{n}-{sampling}/metrics.jsonl").read_text().splitlines()
+        ]
         for n in ("one", "two")
     )
     assert len(one) == len(two) == 2
