@@ -214,26 +214,6 @@ def test_parts_together_are_the_result_of_one_process(kind, tmp_path, monkeypatc
     assert evaluate(artifact, prepared, rank=rank) == evaluate(artifact, kg)
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_missing_facts_are_found_in_parts(kind, tmp_path, monkeypatch):
-    for module in ("model.scorer", "predict.missing", "evaluation.truth", "cluster.work"):
-        monkeypatch.setattr(f"pathe.{module}.BLOCK", 16)
-    kg = toy()
-    artifact = MODELS[kind](kg)
-    p, plain = Predictor(artifact, kg), Predictor(artifact, kg)
-    for each in (p, plain):
-        each.use_functional(*2 * [dict.fromkeys(("r0", "r1", "r2"), False)])
-    expected = plain.missing(50, queries=100)
-    found = p.missing(
-        50, queries=100, elsewhere=work.search_elsewhere(source_of(p), runner(tmp_path))
-    )
-    assert len(found) > 5
-    assert found == expected
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["answers-head", "answers-tail", "ranks-head", "ranks-tail"]
-    assert len(list((tmp_path / "ranks-head").glob("part-*"))) > 2
-
-
 @pytest.mark.parametrize("unique", [False, True])
 @pytest.mark.parametrize("form", ["single", "joined"])
 def test_paths_do_not_depend_on_the_shards(tmp_path, unique, form):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pathe.cli.cluster import ClusterOptions
 from pathe.cli.options import (
     QUERY,
     K,
@@ -108,13 +107,7 @@ class MissingOptions(Of):
 
 
 @grouped
-def missing(
-    source: ModelOnData,
-    options: MissingOptions,
-    output: TripleOutput,
-    cluster: ClusterOptions,
-    k: K = 20,
-) -> None:
+def missing(source: ModelOnData, options: MissingOptions, output: TripleOutput, k: K = 20) -> None:
     """List the facts that the graph most probably lacks.
 
     The model is asked about entities that lack a relation which others of their kind have, and
@@ -129,22 +122,18 @@ def missing(
         raise PatheError(f"--min-probability is from 0 to 1; got {options.min_probability}.")
     if options.queries is not None and options.queries < 1:
         raise PatheError(f"--queries must be at least 1; got {options.queries}.")
-    cluster.check()
     p = source.predictor()
     options.apply(p)
     reasons = k <= SHOWN_REASONS if options.reasons is None else options.reasons
-    how: dict[str, Any] = {"min_probability": options.min_probability, "queries": options.queries}
-    how |= {"reasons": reasons, **options.choose(p)}
-    if cluster.given:
-        from pathe.cluster.graphs import source_of
-        from pathe.cluster.work import search_elsewhere
-
-        with cluster.running("missing", output.out) as run:
-            elsewhere = search_elsewhere(source_of(p, source.device), run)
-            found = p.missing(k, **how, elsewhere=elsewhere)
-    else:
-        with progress_bar("searching") as progress:
-            found = p.missing(k, **how, progress=progress)
+    with progress_bar("searching") as progress:
+        found = p.missing(
+            k,
+            min_probability=options.min_probability,
+            queries=options.queries,
+            reasons=reasons,
+            progress=progress,
+            **options.choose(p),
+        )
     rows = [vars(row) for row in found]
     output.show(rows, show.missing(p.names.shown(found)), MissingTriple, names=p.names)
     if options.reasons is None and not reasons:

@@ -19,10 +19,9 @@ from torch import Tensor
 
 from pathe.cluster.graphs import Source
 from pathe.cluster.job import Compute, Job, shards_of
-from pathe.core.types import Part, Query, Side
+from pathe.core.types import Part, Query
 from pathe.data.array_files import read_only_tensor
 from pathe.data.row_files import arrow_schema
-from pathe.evaluation.truth import SideRanks, side_order, side_ranks
 from pathe.graph.context_vectors import arriving, both_halves, own_signs
 from pathe.graph.named_paths import PATH_ROW, PathSettings, paths_of_range
 from pathe.model.builder import build_scorer
@@ -30,7 +29,6 @@ from pathe.model.featurizer import chunk_encoder, entities_at_once
 from pathe.model.ranks import Ranks
 from pathe.model.scorer import BLOCK, PAIR_CHUNK, Scorer, VectorScorer
 from pathe.predict.candidates import QueryCandidates
-from pathe.predict.missing import Asked, Best, Elsewhere, Queries, best_answers
 from pathe.predict.predictor import queries_at_once
 from pathe.predict.results import ANSWER_ROW, answer_rows
 
@@ -248,89 +246,6 @@ def joined_vectors(tables: Iterable[pa.Table]) -> Floats:
         flat = column.flatten().to_numpy(zero_copy_only=False)
         parts.append(flat.reshape(len(column), -1))
     return np.concatenate(parts)
-
-
-# missing facts
-
-
-@dataclass(frozen=True)
-class Asking:
-    """Asks queries of one side, sorted by kind, for facts that the graph lacks."""
-
-    source: Source
-    queries: tuple[npt.NDArray[Any], ...]  # the columns of Queries, then how promising each is
-    side: Side
-
-    def open(self) -> Compute:
-        asked = _asked(self.source)
-        columns = [read_only_tensor(c).to(asked.prepared.device) for c in self.queries]
-
-        def compute(first: int, stop: int) -> pa.Table:
-            *some, gain_N = (column[first:stop] for column in columns)
-            found = best_answers(asked, Queries(*some), gain_N, self.side)
-            return _table([found.promise_C, *found.triples_C3.unbind(1), *found.ranks])
-
-        return compute
-
-
-@dataclass(frozen=True)
-class Siding:
-    """Ranks one side of triples, sorted by query, whether they are known or not."""
-
-    source: Source
-    triples: npt.NDArray[np.int64]
-    side: Side
-
-    def open(self) -> Compute:
-        asked = _asked(self.source)
-        triples_M3 = read_only_tensor(self.triples).to(asked.prepared.device)
-
-        def compute(first: int, stop: int) -> pa.Table:
-            given = asked.scorer, asked.known, triples_M3[first:stop], self.side, asked.temperature
-            return _table(list(side_ranks(*given)))
-
-        return compute
-
-
-def _asked(source: Source) -> Asked:
-    p = source.predictor()
-    return Asked(p.scorer, p.prepared, p.temperature("tail"))
-
-
-def _table(columns: list[Tensor]) -> pa.Table:
-    arrays = [pa.array(column.cpu().numpy()) for column in columns]
-    return pa.table({f"c{i}": array for i, array in enumerate(arrays)})
-
-
-def _columns(tables: Iterable[pa.Table], device: torch.device) -> list[Tensor]:
-    whole = pa.concat_tables(tables)
-    return [torch.tensor(column.to_numpy(), device=device) for column in whole.columns]
-
-
-def search_elsewhere(source: Source, run: Callable[[Job], Iterable[pa.Table]]) -> Elsewhere:
-    """Returns what asks the queries of `Predictor.missing` in jobs."""
-    p = source.predictor()
-    device, n, about = p.prepared.device, p.prepared.n_entities, source.about()
-
-    def job(name: str, work: Asking | Siding, given: Sequence[Any]) -> Job:
-        settings = {"side": work.side, "given": _digest([array.tobytes() for array in given])}
-        shards, settings_of = shards_of(len(given[0]), BLOCK), {"settings": settings}
-        return Job(f"{name}-{work.side}", work, shards, about | settings_of, source.device)
-
-    def ask(queries: Queries, gain_N: Tensor, side: Side) -> Best:
-        order_N = queries.kinds_N.argsort(stable=True)
-        given = tuple(column[order_N].cpu().numpy() for column in (*queries, gain_N))
-        found = _columns(run(job("answers", Asking(source, given, side), given)), device)
-        return Best(found[0], torch.stack(found[1:4], 1), SideRanks(*found[4:]))
-
-    def rank(triples_C3: Tensor, side: Side) -> SideRanks:
-        order_C = side_order(triples_C3, side, n)
-        triples = triples_C3[order_C].cpu().numpy()
-        found = _columns(run(job("ranks", Siding(source, triples, side), [triples])), device)
-        back_C = order_C.argsort()
-        return SideRanks(*(column[back_C] for column in found))
-
-    return Elsewhere(ask, rank)
 
 
 # paths

@@ -23,7 +23,7 @@ from pathe.graph.adjacency import Graph
 from pathe.graph.expectations import Expectations, expectations
 from pathe.graph.functionality import Functionality, Overrides, functionality
 from pathe.graph.known import KnownTriples
-from pathe.model.scorer import BLOCK, Scorer
+from pathe.model.scorer import Scorer
 
 SIDE_FEATURES = 10
 FEATURES = 2 * SIDE_FEATURES + 1
@@ -67,12 +67,6 @@ class SideRanks(NamedTuple):
     known_B: Tensor  # number of other known answers
 
 
-def side_order(triples_M3: Tensor, side: Side, n_entities: int) -> Tensor:
-    """Returns the order in which `side_ranks` ranks triples: equal queries follow each other."""
-    codes_M = triples_M3[:, 1] * n_entities + triples_M3[:, 2 - PARTS.index(side)]
-    return torch.argsort(codes_M, stable=True)
-
-
 @torch.no_grad()
 def side_ranks(
     scorer: Scorer,
@@ -83,11 +77,10 @@ def side_ranks(
     progress: Progress | None = None,
 ) -> SideRanks:
     """Ranks one side of triples, whether known or not."""
-    column, rows = PARTS.index(side), scorer.rows_at_once()
-    order_M = side_order(triples_M3, side, scorer.prepared.n_entities)
+    column, n = PARTS.index(side), scorer.prepared.n_entities
+    order_M = torch.argsort(triples_M3[:, 1] * n + triples_M3[:, 2 - column], stable=True)
     found, done = [], 0
-    blocks = triples_M3[order_M].split(BLOCK)
-    for ids_B3 in (chunk for block in blocks for chunk in block.split(rows)):
+    for ids_B3 in triples_M3[order_M].split(scorer.rows_at_once()):
         scores_BE = scorer.scores(ids_B3, side)
         own_B1 = ids_B3[:, column, None]
         score_B1, (rows_N, answers_N) = scores_BE.gather(1, own_B1), known.find(ids_B3, side)

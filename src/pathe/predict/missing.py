@@ -14,7 +14,7 @@ graph that is too small for this, the probability is the geometric mean of those
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -38,7 +38,7 @@ from pathe.evaluation.truth import (
 from pathe.graph.known import KnownTriples
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.builder import scorer_without
-from pathe.model.scorer import BLOCK, Scorer
+from pathe.model.scorer import Scorer
 from pathe.predict.judge import Judge, hidden
 
 EXPECTED = 0.05  # prediction from which on an entity may lack a relation
@@ -97,28 +97,13 @@ class Found:
     probability_K: Tensor
 
 
-class Best(NamedTuple):
-    """Answers to queries: how promising each is, its triple, and its ranks on the asked side."""
-
-    promise_C: Tensor
-    triples_C3: Tensor
-    ranks: SideRanks
-
-
 @dataclass(frozen=True)
-class Elsewhere:
-    """Does the two long steps of a search in another place, with the same result."""
-
-    ask: Callable[[Queries, Tensor, Side], Best]  # as `best_answers`
-    rank: Callable[[Tensor, Side], SideRanks]  # as `side_ranks`
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The graph that queries are asked of."""
+class View:
+    """A graph as it is, or with facts hidden: nothing in it knows of these."""
 
     scorer: Scorer
     prepared: PreparedGraph
+    about: Background
     temperature: float
 
     @property
@@ -139,25 +124,16 @@ class Asked:
         return torch.bincount(loops_N, minlength=self.prepared.n_relations) > 0
 
 
-@dataclass(frozen=True)
-class View(Asked):
-    """A graph as it is, or with facts hidden: nothing in it knows of these."""
-
-    about: Background
-    elsewhere: Elsewhere | None = None
-
-
 def find_missing(
     judge: Judge,
     wanted: Wanted,
     *,
     n_queries: int | None = None,
     progress: Progress | None = None,
-    elsewhere: Elsewhere | None = None,
 ) -> Found:
     """Returns the missing triples of the most promising queries, the most probable first."""
     n_queries = n_queries or QUERIES[judge.scorer.bridged]
-    view = View(judge.scorer, judge.prepared, judge.temperature, judge.about, elsewhere)
+    view = View(judge.scorer, judge.prepared, judge.about, judge.temperature)
     queries = open_queries(view.about, wanted)
     if not len(queries.kinds_N):
         nothing = _none_of(queries)
@@ -261,7 +237,7 @@ def _learn(
         smaller = prepared.remove(hidden_N3)
         about = background(smaller.graph, judge.overrides)
         scorer = scorer_without(judge.scorer, judge.config, hidden_N3)
-        view = View(scorer, smaller, judge.temperature, about)
+        view = View(scorer, smaller, about, judge.temperature)
         rounds.append((view, hidden_N3, open_queries(about, every)))
     asked_before = [_query_examples(*parts, EXAMPLES // n_rounds) for parts in rounds]
     promise = Truth(_joined(asked_before), 2 * prepared.n_relations, seed)
@@ -323,20 +299,17 @@ def _none_of(queries: Queries) -> Candidates:
 
 def _of_side(view: View, queries: Queries, gain_N: Tensor, side: Side, work: _Work) -> Candidates:
     """Returns the best answers to queries of one side, as many as there are queries."""
+    parts = list(_answers(view, queries, gain_N, side, work))
+    promise_C = torch.cat([promise for promise, _, _ in parts])
+    triples_C3 = torch.cat([triples for _, triples, _ in parts])
+    best_C = promise_C.argsort(descending=True, stable=True)[: max(len(gain_N), FEWEST)]
+    triples_C3 = triples_C3[best_C]
+    ranks = {
+        side: SideRanks(*(torch.cat(c)[best_C] for c in zip(*(p[2] for p in parts), strict=True)))
+    }
     other: Side = "head" if side == "tail" else "tail"
-    tell, tell_other = work.part(len(gain_N)), work.part(len(gain_N))
-    if view.elsewhere is not None:
-        found = view.elsewhere.ask(queries, gain_N, side)
-    else:
-        found = best_answers(view, queries, gain_N, side, tell)
-    best_C = found.promise_C.argsort(descending=True, stable=True)[: max(len(gain_N), FEWEST)]
-    triples_C3 = found.triples_C3[best_C]
-    ranks = {side: SideRanks(*(column[best_C] for column in found.ranks))}
-    if view.elsewhere is not None:
-        ranks[other] = view.elsewhere.rank(triples_C3, other)
-    else:
-        given = view.scorer, view.known, triples_C3, other, view.temperature
-        ranks[other] = side_ranks(*given, tell_other)
+    given = view.scorer, view.known, triples_C3, other, view.temperature
+    ranks[other] = side_ranks(*given, work.part(len(gain_N)))
     done_C = torch.zeros_like(best_C, dtype=torch.bool)
     for one in SIDES:  # a functional query that has its answer lacks none
         functional_C = view.about.functional[one].functional_R[triples_C3[:, 1]]
@@ -347,27 +320,14 @@ def _of_side(view: View, queries: Queries, gain_N: Tensor, side: Side, work: _Wo
     return Candidates(triples_C3[~done_C], scores_C[~done_C], features_CF[~done_C])
 
 
-def best_answers(
-    view: Asked, queries: Queries, gain_N: Tensor, side: Side, progress: Progress | None = None
-) -> Best:
-    """Returns the best answers to queries of one side, of kind after kind."""
-    parts = list(_answers(view, queries, gain_N, side, progress))
-    ranks = zip(*(part.ranks for part in parts), strict=True)
-    return Best(
-        torch.cat([part.promise_C for part in parts]),
-        torch.cat([part.triples_C3 for part in parts]),
-        SideRanks(*(torch.cat(column) for column in ranks)),
-    )
-
-
 @torch.no_grad()
 def _answers(
-    view: Asked, queries: Queries, gain_N: Tensor, side: Side, progress: Progress | None
-) -> Iterator[Best]:
-    """Yields the best answers to queries, in chunks."""
-    column, relations_N = PARTS.index(side), queries.kinds_N % view.prepared.n_relations
-    blocks = queries.kinds_N.argsort(stable=True).split(BLOCK)
-    for rows_B in (rows for block in blocks for rows in block.split(view.scorer.rows_at_once())):
+    view: View, queries: Queries, gain_N: Tensor, side: Side, work: _Work
+) -> Iterator[tuple[Tensor, Tensor, SideRanks]]:
+    """Yields the promise, triples and ranks of the best answers to queries, in chunks."""
+    column, relations_N = PARTS.index(side), queries.kinds_N % view.about.n_relations
+    tell = work.part(len(gain_N))
+    for rows_B in queries.kinds_N.argsort(stable=True).split(view.scorer.rows_at_once()):
         entities_B = queries.entities_N[rows_B]
         ids_B3 = torch.stack([entities_B, relations_N[rows_B], entities_B], 1)
         scores_BE = view.scorer.scores(ids_B3, side)
@@ -396,10 +356,8 @@ def _answers(
         triples_BK3[:, :, column] = best.indices
         promise_BK = gain_N[rows_B].log()[:, None] + log_BK
         open_BK = ~best.values.isneginf()
-        own = SideRanks(*(x[open_BK] for x in ranks))
-        yield Best(promise_BK[open_BK], triples_BK3[open_BK], own)
-        if progress:
-            progress(len(rows_B), 0)
+        yield promise_BK[open_BK], triples_BK3[open_BK], SideRanks(*(x[open_BK] for x in ranks))
+        tell(len(rows_B), 0)
 
 
 def _one_per_functional(about: Background, triples_C3: Tensor) -> Tensor:

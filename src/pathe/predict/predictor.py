@@ -55,7 +55,7 @@ from pathe.predict.candidates import (
 )
 from pathe.predict.evidence import bridge_evidence, path_evidence
 from pathe.predict.judge import Judge, expected_tails, without_own
-from pathe.predict.missing import Elsewhere, Wanted, find_missing
+from pathe.predict.missing import Wanted, find_missing
 from pathe.predict.patterns import from_head, pattern_triples
 from pathe.predict.results import (
     Answer,
@@ -340,7 +340,6 @@ class Predictor:
         queries: int | None = None,
         reasons: bool = False,
         progress: Progress | None = None,
-        elsewhere: Elsewhere | None = None,
         **of: Unpack[FactsOf],
     ) -> Records[MissingTriple]:
         """Returns the k most probable triples that the graph lacks.
@@ -350,14 +349,11 @@ class Predictor:
         several answers. `relations` limits the search to these, `entities` and `type` (see
         `use_types`) to facts of these entities. `reasons` adds the main pattern of paths to each,
         which takes a moment per triple. Some facts of the graph are hidden to learn from.
-        `elsewhere` asks the queries in another place, such as a cluster.
         """
         check_task(self.artifact.config.task, "link")
         check_k(k)
         wanted = Wanted(self._wanted(of.get("relations")), self._owners(of))
-        found = find_missing(
-            self._judge(), wanted, n_queries=queries, progress=progress, elsewhere=elsewhere
-        )
+        found = find_missing(self._judge(), wanted, n_queries=queries, progress=progress)
         n = int((found.probability_K[:k] >= min_probability).sum())
         facts = self._named(found.triples_K3[:n].tolist())
         rows = zip(facts, found.scores_K.tolist(), found.probability_K.tolist(), strict=False)
@@ -603,7 +599,7 @@ class Predictor:
         self.refresh()
         if self._judged is None or negatives:
             ids_N3 = self._ids(list(negatives)) if negatives else None
-            temperature = self.temperature("tail")
+            temperature = self._temperature("tail")
             self._judged = Judge(
                 self.scorer, self.artifact.config, temperature, self._functional, ids_N3, progress
             )
@@ -726,13 +722,12 @@ class Predictor:
             known_BC[known.find(ids_B3, part)] = True
             yield ids_B3, scores_BC, known_BC
 
-    def temperature(self, part: Part) -> float:
-        """Returns what scores are divided by to give calibrated probabilities."""
+    def _temperature(self, part: Part) -> float:
         return self.artifact.temperatures.get("relation" if part == "relation" else "link", 1.0)
 
     def _log_probabilities(self, scores_BC: Tensor, part: Part, of_BK: Tensor) -> Tensor:
         """Returns the log-softmax of some scores over all scores of a row."""
-        temperature = self.temperature(part)
+        temperature = self._temperature(part)
         return of_BK / temperature - (scores_BC / temperature).logsumexp(1, keepdim=True)
 
     def _best(
