@@ -63,6 +63,7 @@ bench: setup  ## measure against other libraries on this machine; writes benchma
 bench-scale: setup  ## measure large graphs: up to 100M triples; needs 60 GB of disk; writes benchmarks/*.json
 	$(BIN)/python benchmarks/prepare.py
 	$(BIN)/python benchmarks/frontier.py
+	$(BIN)/python benchmarks/cluster.py
 
 clean:  ## remove .venv and caches
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ from unittest import mock
 import pytest
 import yaml
 from support.commands import pathe, refused
+from support.places import ROOT
 
 TINY = ["--set", "dim=8", "--set", "feedforward=8", "--set", "max_epochs=2", "--set", "n_paths=2",
         "--set", "accelerator=cpu", "--set", "max_hops=2"]  # fmt: skip
@@ -166,6 +169,38 @@ def test_two_processes_train_one_model(place):
     assert 0 < result["mrr"] <= 1
     lines = (place / "runs" / "two" / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["epoch"] for line in lines] == [0, 1]  # one of them writes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampling", ["each", "all"])
+def test_two_processes_of_torchrun_have_the_losses_of_one(place, sampling):
+    """The same batches, held-out edges, paths and negatives: equal but for rounding."""
+    off = [f"--set={key}_dropout=0" for key in ("context", "bridge")]
+    how = [*TINY, "--set=dropout=0", *off, "--set=batch_size=31", "--device", "cpu"]
+    how += [f"--set=negative_sampling={sampling}"]
+    alone = pathe("train", "graph", *how, "--out", f"one-{sampling}", cwd=place)
+    assert alone.returncode == 0, alone.stderr
+    command = [Path(sys.executable).with_name("torchrun"), "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "pathe", "train", "graph", *how, "--out", f"two-{sampling}"]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    wrong = subprocess.run(command, capture_output=True, text=True, cwd=place, env=env)
+    assert wrong.returncode
+    assert "--set devices=2" in wrong.stderr
+    shutil.rmtree(place / f"two-{sampling}", ignore_errors=True)
+    command += ["--set", "devices=2"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=place, env=env)
+    assert done.returncode == 0, done.stderr
+    one, two = (
+        [
+            json.loads(line)
+            for line in (place / f"{n}-{sampling}/metrics.jsonl").read_text().splitlines()
+        ]
+        for n in ("one", "two")
+    )
+    assert len(one) == len(two) == 2
+    for mine, theirs in zip(one, two, strict=True):
+        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+        assert mine["valid_score"] == pytest.approx(theirs["valid_score"], abs=0.02)
 
 
 def test_seed_and_device_are_settings_and_the_time_is_told(place):

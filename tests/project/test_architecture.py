@@ -20,7 +20,7 @@ SOURCE = Path(pathe.__file__).parent
 TESTS = ROOT / "tests"
 # Imports go up this list only: a folder may use the folders before it.
 FOLDERS = ("core", "data", "kernels", "graph", "model", "evaluation", "predict", "reports",
-           "training", "lab", "serve", "cli")  # fmt: skip
+           "training", "cluster", "lab", "serve", "cli")  # fmt: skip
 MOST_LINES, MOST_ARGUMENTS = 60, 7
 # Functions that may be longer or take more arguments, and why.
 LONG: dict[str, str] = {}

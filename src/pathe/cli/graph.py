@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import typer
 from rich.text import Text
 
+from pathe.cli.cluster import ClusterOptions
 from pathe.cli.options import (
     OUTPUT,
     SAMPLING,
@@ -21,7 +23,7 @@ from pathe.cli.options import (
     grouped,
     option,
 )
-from pathe.cli.output import err, phase_bar, print_json, tell
+from pathe.cli.output import err, phase_bar, print_json, progress_bar, tell
 from pathe.core.errors import PatheError
 from pathe.reports import plots
 from pathe.reports import tables as show
@@ -72,6 +74,7 @@ class PathOptions:
     entity: list[str] | None = option(
         None, "An entity; repeatable. Default: three random entities."
     )
+    all: bool = option(False, "All entities: rows of entity and path.", "--all")
     n: int = option(5, "Paths per entity.", "-n", "--n-paths", min=1, max=1_000_000)
     max_hops: int = option(5, "Longest walk, in edges.", min=1, max=1000)
     form: Literal["joined", "single"] = option(
@@ -83,17 +86,64 @@ class PathOptions:
 
 
 @grouped
-def paths(data: Data, files: Files, options: PathOptions, output: Output, seed: Seed = 0) -> None:
+def paths(
+    data: Data,
+    files: Files,
+    options: PathOptions,
+    output: Output,
+    cluster: ClusterOptions,
+    seed: Seed = 0,
+) -> None:
     """Show random paths through entities, as a model with default settings reads them.
 
     Example: [cyan]pathe paths examples/europe.csv --entity Vienna -n 3[/]
     """
     output.check()
+    cluster.check()
+    if options.all and options.entity:
+        raise PatheError("Give --all or --entity, not both.")
+    if cluster.given and not options.all:
+        raise PatheError("--cluster and --parts are for all entities: add --all.")
     kg = files.read(data)
+    if options.all:
+        _all_paths(kg, options, output, cluster, seed)
+        return
     found = _sample(kg, options, seed)
     rows = [{"entity": name, "path": steps} for name, own in found.items() for steps in own]
     shown = _lines(kg.names.shown(list(found.items())))
     output.show(found, shown, {"entity": str, "path": str}, rows)
+
+
+def _all_paths(
+    kg: KnowledgeGraph, options: PathOptions, output: Output, cluster: ClusterOptions, seed: int
+) -> None:
+    """Writes the paths of all entities, at once or in parts."""
+    from pathe.graph.named_paths import PATH_ROW, PathSettings, paths_of_range
+    from pathe.graph.prepared import prepare as prepared_graph
+
+    prepared, done = prepared_graph(kg), 0
+    settings = PathSettings(options.n, options.max_hops, options.form, options.unique, seed)
+    if cluster.given:
+        from pathe.cluster.graphs import source_of
+        from pathe.cluster.work import path_job
+
+        with cluster.running("paths", output.out) as run:
+            tables = run(path_job(source_of(prepared), settings))
+            with output.rows(PATH_ROW) as write:
+                for table in tables:
+                    write([row | {"path": json.loads(row["path"])} for row in table.to_pylist()])
+                    done += len(table)
+    else:
+        with output.rows(PATH_ROW) as write, progress_bar("walking") as progress:
+            for first in range(0, kg.n_entities, settings.at_once):
+                stop = min(first + settings.at_once, kg.n_entities)
+                found = paths_of_range(prepared, settings, first, stop)
+                rows = [{"entity": name, "path": path} for name, path in found]
+                write(rows)
+                done += len(rows)
+                progress(stop, kg.n_entities)
+    if output.out:
+        tell(f"wrote {output.out}: {done:,} paths of {kg.n_entities:,} entities")
 
 
 def _lines(found: list[tuple[str, list[list[Fact]]]]) -> Iterator[Text]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import typer
 from rich.markup import escape
 
+from pathe.cli.cluster import ClusterOptions
 from pathe.cli.options import (
     Data,
     Files,
@@ -25,7 +26,14 @@ from pathe.core.errors import PatheError
 from pathe.reports import tables as show
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from pathe.core.config import Config
+    from pathe.core.types import Part
+    from pathe.data.knowledge_graph import KnowledgeGraph
+    from pathe.model.artifact import Artifact
+    from pathe.model.ranks import Ranks
+    from pathe.model.scorer import Scorer
 
 
 Task = Literal["link", "relation", "multi"]
@@ -144,6 +152,10 @@ def train(data: Data, files: Files, options: TrainOptions, as_json: Json = False
     overrides, base = options.overrides(), options.base()
     if not options.resume:
         configure(base, overrides, "--set")  # raises an error before the data is read
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        from pathe.training.run import follow
+
+        follow(options.out_)
     options.check_folder()
     kg = files.read(data, every_relation=options.preset is None)
     with err.status("starting ..."):
@@ -177,7 +189,9 @@ class EvaluateOptions:
 
 
 @grouped
-def evaluate(source: ModelOnData, options: EvaluateOptions, output: Output) -> None:
+def evaluate(
+    source: ModelOnData, options: EvaluateOptions, output: Output, cluster: ClusterOptions
+) -> None:
     """Evaluate a model; unseen entities are allowed.
 
     Predictions use only the train split of the data. Rankings are filtered by the known triples of
@@ -187,6 +201,9 @@ def evaluate(source: ModelOnData, options: EvaluateOptions, output: Output) -> N
     Example: [cyan]pathe evaluate --data examples/europe.csv --split 0.8,0.1,0.1 --per-relation[/]
     """
     output.check()
+    cluster.check()
+    if cluster.given and options.protocol != "full":
+        raise PatheError("--cluster and --parts are for --protocol full; others take little time.")
     source, split = _split_of(source, options.on)
     artifact, kg, device = source.load()
     from pathe.evaluation.ranking import RELATION_ROW, relation_rows
@@ -200,13 +217,40 @@ def evaluate(source: ModelOnData, options: EvaluateOptions, output: Output) -> N
     how = {key: value for key, value in vars(options).items() if key not in ("on", "per_relation")}
     how |= {"split": split, "device": device, "frontier": source.frontier}
     source.tell_frontier(artifact, kg)
-    with progress_bar("ranking") as progress:
-        result = evaluate_model(artifact, prepared, **how, progress=progress)
+    if cluster.given:
+        result = _evaluate_in_parts(source, (artifact, kg), how, output, cluster)
+    else:
+        with progress_bar("ranking") as progress:
+            result = evaluate_model(artifact, prepared, **how, progress=progress)
     result |= {"data": kg.name, "fingerprint": kg.fingerprint()}
     parts = [*show.result(result)]
     if options.per_relation:
         parts += show.per_relation(kg.names.shown(result))
     output.show(result, parts, RELATION_ROW, relation_rows(result))
+
+
+def _evaluate_in_parts(
+    source: ModelOnData,
+    loaded: tuple[Artifact, KnowledgeGraph],
+    how: dict[str, Any],
+    output: Output,
+    cluster: ClusterOptions,
+) -> dict[str, Any]:
+    """Evaluates with ranks that are computed in parts."""
+    from pathe.cluster.graphs import source_of
+    from pathe.cluster.work import joined_ranks, rank_job
+    from pathe.evaluation.ranking import evaluate as evaluate_model
+    from pathe.graph.prepared import prepare
+
+    artifact, prepared = loaded[0], prepare(loaded[1], how["device"])
+    given = source_of(prepared, source.device, artifact, source.frontier)
+    with cluster.running("evaluate", output.out) as run:
+
+        def rank(scorer: Scorer, triples_M3: Tensor, parts: tuple[Part, ...]) -> dict[Part, Ranks]:
+            tables = run(rank_job(given, scorer, triples_M3, parts))
+            return joined_ranks(tables, scorer, triples_M3, parts)
+
+        return evaluate_model(artifact, prepared, **how, rank=rank)
 
 
 def _split_of(source: ModelOnData, on: Split) -> tuple[ModelOnData, Split]:

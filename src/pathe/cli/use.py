@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
 from pathe.cli.candidates import CandidateOptions, QueryCandidateOptions
+from pathe.cli.cluster import ClusterOptions
 from pathe.cli.options import (
     OUTPUT,
     QUERY,
@@ -26,24 +27,18 @@ from pathe.cli.options import (
 )
 from pathe.cli.output import err, progress_bar, tell
 from pathe.core.errors import PatheError, UnknownNameError
-from pathe.core.types import PARTS, fill, open_part
-from pathe.predict.results import Neighbour, Rule, ScoredTriple
+from pathe.core.types import fill, open_part
+from pathe.predict.results import ANSWER_ROW, Neighbour, Rule, ScoredTriple, answer_rows
 from pathe.reports import tables as show
 from pathe.reports.plots import check_picture
 
 if TYPE_CHECKING:
     from pathe.core.types import Query
     from pathe.predict.predictor import Predictor
-    from pathe.predict.results import Answers
 
 
 HUB = "Hub"
 Repository = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="The hub repository.")]
-ANSWER_ROW = {
-    "head": str, "relation": str, "tail": str, "asked": str,
-    "rank": int, "score": float, "probability": float, "known": bool,
-    "complete": bool, "implausible": bool,
-}  # fmt: skip
 EVIDENCE = ("patterns", "rest", "paths", "bridges", "bridged", "alone")
 
 
@@ -87,6 +82,7 @@ def predict(
     options: PredictOptions,
     candidates: QueryCandidateOptions,
     output: TripleOutput,
+    cluster: ClusterOptions,
 ) -> None:
     """Answer a query: give two of --head, --relation and --tail; the third is predicted.
 
@@ -97,11 +93,17 @@ def predict(
     Example: [cyan]pathe predict --data examples/europe.csv --head Paris --relation "lies on"[/]
     """
     output.check()
+    cluster.check()
     if options.queries is not None:
         if any(options.given) or options.reasons or options.plot:
             others = "--head, --relation, --tail, --explain, --paths and --plot"
             raise PatheError(f"--queries is for many queries: leave {others} out.")
-        _answer_file(source, options.queries, options, candidates, output)
+        if cluster.given:
+            _answer_in_parts(source, options, candidates, output, cluster)
+        else:
+            _answer_file(source, options.queries, options, candidates, output)
+    elif cluster.given:
+        raise PatheError("--cluster and --parts are for many queries: add --queries FILE.")
     elif options.given.count(None) > 1:
         raise PatheError(
             "Give two of --head, --relation and --tail to predict the third, all three to score "
@@ -148,7 +150,7 @@ def _answer_one(
     if found is not None:
         rows = [
             {"name": answer.name} | row
-            for answer, row in zip(found, _answer_rows(given, found), strict=True)
+            for answer, row in zip(found, answer_rows(given, found), strict=True)
         ]
     for row, reason in zip(rows, reasons, strict=False):
         evidence = reason.as_dict()
@@ -181,9 +183,37 @@ def _answer_file(
     with output.rows(ANSWER_ROW, p.names) as write, progress_bar("answering") as progress:
         found = p.answer(queries, options.k, filter_known=not options.known, **which)
         for n, (query, best) in enumerate(zip(queries, found, strict=True), 1):
-            write(_answer_rows(query, best))
+            write(answer_rows(query, best))
             if n % 100 == 0 or n == len(queries):
                 progress(n, len(queries))
+    if output.out:
+        tell(f"wrote {output.out}: answers to {len(queries):,} queries")
+
+
+def _answer_in_parts(
+    source: ModelOnData,
+    options: PredictOptions,
+    candidates: QueryCandidateOptions,
+    output: Output,
+    cluster: ClusterOptions,
+) -> None:
+    """Writes the answers to a file of queries, computed in parts."""
+    from pathe.cluster.graphs import source_of
+    from pathe.cluster.work import answer_job
+    from pathe.data.row_files import read_queries
+
+    assert options.queries is not None
+    read = read_queries(options.queries)
+    p = source.predictor()
+    queries = with_known_names(p, read, options.queries, source.on_error == "skip")
+    which = candidates.choose(p, source.on_error == "skip")
+    given = source_of(p, source.device)
+    job = answer_job(given, queries, options.k, filter_known=not options.known, which=which)
+    with cluster.running("predict", output.out) as run:
+        tables = run(job)
+        with output.rows(ANSWER_ROW, p.names) as write:
+            for table in tables:
+                write(table.to_pylist())
     if output.out:
         tell(f"wrote {output.out}: answers to {len(queries):,} queries")
 
@@ -207,15 +237,6 @@ def with_known_names(
     if n_skipped := len(read) - len(known):
         tell(f"{n_skipped:,} {one if n_skipped == 1 else several} with unknown names skipped")
     return known
-
-
-def _answer_rows(query: Query, answers: Answers) -> list[dict[str, Any]]:
-    """Returns each whole triple, which part of it was predicted, and the answer's figures."""
-    rows = []
-    for row in answers.to_dicts():
-        names = dict(zip(PARTS, fill(query, row.pop("name")), strict=True))
-        rows.append(names | {"asked": open_part(query)} | row)
-    return rows
 
 
 @grouped
@@ -294,6 +315,7 @@ def embed(
             rich_help_panel=OUTPUT,
         ),
     ],
+    cluster: ClusterOptions,
 ) -> None:
     """Write a vector for every entity of a graph, seen in training or not.
 
@@ -307,11 +329,21 @@ def embed(
     from pathe.data.row_files import VECTOR_FORMATS, check_file, write_vectors
 
     check_file(out, VECTOR_FORMATS)
+    cluster.check()
     p = source.predictor()
-    with progress_bar("encoding entities") as progress:
-        vectors = p.embed(progress=progress)
     names = list(p.entity_names.vocabulary)
-    for path in write_vectors(out, names, vectors):
+    if cluster.given:
+        from pathe.cluster.graphs import source_of
+        from pathe.cluster.work import embedded
+
+        with cluster.running("embed", out) as run:
+            vectors = embedded(source_of(p, source.device), run)
+            written = write_vectors(out, names, vectors)
+    else:
+        with progress_bar("encoding entities") as progress:
+            vectors = p.embed(progress=progress)
+        written = write_vectors(out, names, vectors)
+    for path in written:
         what = f"{vectors.shape[1]} dimensions" if path == out else "names, one per line"
         tell(f"wrote {path}: {len(vectors):,} entities, {what}")
     if out.suffix.lower() == ".vec" and (n := sum(" " in name for name in names)):

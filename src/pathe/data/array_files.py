@@ -66,6 +66,11 @@ def mapped(path: Path) -> npt.NDArray[Any]:
 def mapped_tensor(path: Path) -> Tensor:
     """Returns the array in a file as a tensor over a memory map; writing to it is an error."""
     array = mapped(path)
+    return read_only_tensor(array)
+
+
+def read_only_tensor(array: npt.NDArray[Any]) -> Tensor:
+    """Returns a tensor over an array that may be read-only; don't write to it."""
     if not array.size:
         return torch.from_numpy(np.array(array))
     with warnings.catch_warnings():

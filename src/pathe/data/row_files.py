@@ -189,21 +189,28 @@ def text_writer(file: TextIO, suffix: str, columns: Columns) -> Write:
     return write
 
 
+def arrow_schema(columns: Columns) -> Any:
+    """Returns the schema of a Parquet file with these columns."""
+    import pyarrow as pa
+
+    kinds = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
+    return pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
+
+
 @contextmanager
 def _parquet(path: Path, columns: Columns) -> Iterator[Write]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    kinds = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
-    schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
+    schema = arrow_schema(columns)
     kept: list[dict[str, Any]] = []
 
     def write(rows: Sequence[dict[str, Any]], at_least: int = CHUNK) -> None:
         kept.extend({c: _cell(row[c]) if kind is str else row[c] for c, kind in columns.items()}
                     for row in rows)  # fmt: skip
-        if len(kept) >= at_least:
-            writer.write_table(pa.Table.from_pylist(kept, schema))
-            kept.clear()
+        while len(kept) >= at_least:  # whole chunks, however many rows come at a time
+            writer.write_table(pa.Table.from_pylist(kept[:CHUNK], schema))
+            del kept[:CHUNK]
 
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         yield write

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from pathe.core.errors import ConfigError, DataError
 from pathe.core.hardware import as_device
 from pathe.core.randomness import keyed
-from pathe.core.types import SIDES, Progress, check_frontier
+from pathe.core.types import SIDES, Part, Progress, Side, check_frontier
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.data.schema import align
 from pathe.evaluation.metrics import HEADLINE, compute
@@ -23,6 +24,9 @@ from pathe.model.builder import build_scorer, paper_count
 from pathe.model.pathe import count_parameters
 from pathe.model.ranks import Ranks, join
 from pathe.model.scorer import GraphScorer, Scorer
+
+# ranks these parts of triples among all candidates
+RankParts = Callable[[Scorer, Tensor, tuple[Part, ...]], dict[Part, Ranks]]
 
 
 def evaluate(
@@ -39,13 +43,15 @@ def evaluate(
     progress: Progress | None = None,
     at_most: int = 0,
     frontier: int | None = None,
+    rank: RankParts | None = None,
 ) -> dict[str, Any]:
     """Evaluates a model on a split of a graph; entities are encoded from the graph's train split.
 
     Both may be given as paths; `device` is auto (a GPU if there is one), cpu, gpu or torch's name.
     Known triples of train, valid and test are filtered. A multi-task model is evaluated on links,
     with the metrics of relations under `relation`, unless `task` is given. `at_most` limits the
-    number of triples to a fixed sample. `frontier` is described in `Predictor`.
+    number of triples to a fixed sample. `frontier` is described in `Predictor`. `rank` ranks among
+    all candidates in the scorer's stead.
     """
     check_frontier(frontier)
     artifact = artifact if isinstance(artifact, Artifact) else load_model(artifact)
@@ -60,14 +66,11 @@ def evaluate(
     scorer = build_scorer(
         artifact.model, config, prepared, n_paths=n_paths, seed=seed, frontier=frontier
     )
-    parts = scorer, triples_M3, prepared.known()
-    more: dict[str, Any] = {"names": list(kg.relations), "progress": progress}
-    if task == "relation":
-        report = evaluate_relations(*parts, **more)
+    if rank is not None and not n_negatives:
+        ranks = rank(scorer, triples_M3, parts_of(task))
     else:
-        report = evaluate_links(*parts, n_negatives=n_negatives, **more)
-        if task == "multi":
-            report["relation"] = evaluate_relations(*parts, **more)
+        ranks = rank_parts(scorer, triples_M3, parts_of(task), n_negatives, progress)
+    report = report_of(ranks, triples_M3[:, 1], list(kg.relations))
     about: dict[str, Any] = {
         "task": task,
         "split": split,
@@ -155,33 +158,86 @@ def check_task(trained: str, wanted: str | None) -> str:
     )
 
 
+def parts_of(task: str) -> tuple[Part, ...]:
+    """Returns the parts of triples that are ranked for a task."""
+    links: tuple[Part, ...] = () if task == "relation" else SIDES
+    return links if task == "link" else (*links, "relation")
+
+
+def rank_parts(
+    scorer: Scorer,
+    triples_M3: Tensor,
+    parts: tuple[Part, ...],
+    n_negatives: int = 0,
+    progress: Progress | None = None,
+) -> dict[Part, Ranks]:
+    """Ranks parts of triples: among all candidates, or heads and tails among n_negatives."""
+    known, found = scorer.prepared.known(), dict[Part, Ranks]()
+    for part in parts:
+        if part == "relation":
+            scorer.ensure(triples_M3[:, [0, 2]], progress)
+        if part == "relation" or not n_negatives:
+            found[part] = scorer.rank(triples_M3, part, known, progress=progress)
+        else:
+            found[part] = _rank_sampled(scorer, triples_M3, part, known, n_negatives, progress)
+    return found
+
+
+def _rank_sampled(
+    scorer: Scorer,
+    triples_M3: Tensor,
+    side: Side,
+    known: KnownTriples,
+    n_negatives: int,
+    progress: Progress | None,
+) -> Ranks:
+    pool_C = torch.arange(scorer.prepared.n_entities, device=triples_M3.device)
+    drawn = corrupt(known, triples_M3, side, pool_C, n_negatives, seed=scorer.seed)
+    return scorer.rank_sampled(triples_M3, side, *drawn, progress)
+
+
+def report_of(
+    ranks: Mapping[Part, Ranks], relations_M: Tensor, names: list[str] | None = None
+) -> dict[str, Any]:
+    """Returns metrics of ranks: of both sides together and each, those of relations apart.
+
+    `names` of relations add metrics per relation.
+    """
+    by_side: dict[Part, Ranks] = {side: ranks[side] for side in SIDES if side in ranks}
+    report: dict[str, Any] = {}
+    if by_side:
+        report |= compute(join(list(by_side.values())))
+        report |= {side: compute(own) for side, own in by_side.items()}
+        if names is not None:
+            report["per_relation"] = per_relation(by_side, relations_M, names)
+    if "relation" in ranks:
+        found: dict[str, Any] = compute(ranks["relation"])
+        if names is not None:
+            only: dict[Part, Ranks] = {"relation": ranks["relation"]}
+            found["per_relation"] = per_relation(only, relations_M, names)
+        report = report | {"relation": found} if by_side else found
+    return report
+
+
 def evaluate_links(
     scorer: Scorer,
     triples_M3: Tensor,
     known: KnownTriples,
     *,
     n_negatives: int = 0,
-    names: list[str] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Returns metrics of link prediction, of both sides together and each.
 
-    Ranks among n_negatives samples, or all entities if 0; `names` of relations add metrics per
-    relation.
+    Ranks among n_negatives samples, or all entities if 0.
     """
-    by_side: dict[str, Ranks] = {}
-    pool_C = torch.arange(scorer.prepared.n_entities, device=triples_M3.device)
+    ranks: dict[Part, Ranks] = {}
     for side in SIDES:
         if n_negatives:
-            drawn = corrupt(known, triples_M3, side, pool_C, n_negatives, seed=scorer.seed)
-            by_side[side] = scorer.rank_sampled(triples_M3, side, *drawn, progress)
+            ranks[side] = _rank_sampled(scorer, triples_M3, side, known, n_negatives, progress)
         else:
-            by_side[side] = scorer.rank(triples_M3, side, known, progress=progress)
-    report: dict[str, Any] = compute(join(list(by_side.values())))
-    report |= {side: compute(ranks) for side, ranks in by_side.items()}
-    if names is not None:
-        report["per_relation"] = per_relation(by_side, triples_M3[:, 1], names)
-    return report
+            ranks[side] = scorer.rank(triples_M3, side, known, progress=progress)
+    return report_of(ranks, triples_M3[:, 1])
 
 
 def evaluate_relations(
@@ -189,20 +245,16 @@ def evaluate_relations(
     triples_M3: Tensor,
     known: KnownTriples,
     *,
-    names: list[str] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Returns metrics of relation prediction; `names` of relations add metrics per relation."""
+    """Returns metrics of relation prediction."""
     scorer.ensure(triples_M3[:, [0, 2]], progress)
     ranks = scorer.rank(triples_M3, "relation", known, progress=progress)
-    report: dict[str, Any] = compute(ranks)
-    if names is not None:
-        report["per_relation"] = per_relation({"relation": ranks}, triples_M3[:, 1], names)
-    return report
+    return report_of({"relation": ranks}, triples_M3[:, 1])
 
 
 def per_relation(
-    by_part: dict[str, Ranks], relations_M: Tensor, names: list[str]
+    by_part: Mapping[Part, Ranks], relations_M: Tensor, names: list[str]
 ) -> list[dict[str, Any]]:
     """Returns metrics per relation, most frequent first; if there are two sides, of each, too."""
     present, counts = relations_M.unique(return_counts=True)

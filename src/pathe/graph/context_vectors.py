@@ -29,12 +29,20 @@ def context_vectors(
     Keys stand for names, see `name_keys`. The first half of a vector says which kinds of edges
     arrive at the entity, and from where; the second says the same of its neighbours.
     """
-    any_1W = signs(keyed(ANY)[None].to(prepared.device))
-    own_EW = signs(keyed(ENTITY, entity_keys_E))
-    kinds_KW = torch.cat([signs(keyed(way, relation_keys_R)) for way in (INTO, OUT_OF)])
-    first_EW = _arriving(prepared, any_1W + OWN * own_EW, kinds_KW)
-    second_EW = _arriving(prepared, first_EW, kinds_KW)
-    return torch.cat([first_EW, second_EW], 1) / 2**0.5
+    first_EW = arriving(prepared, own_signs(entity_keys_E), relation_keys_R)
+    second_EW = arriving(prepared, first_EW, relation_keys_R)
+    return both_halves(first_EW, second_EW)
+
+
+def both_halves(first_UW: Tensor, second_UW: Tensor) -> Tensor:
+    """Returns vectors of length 1 of what arrives from neighbours, and from theirs."""
+    return torch.cat([first_UW, second_UW], 1) / 2**0.5
+
+
+def own_signs(entity_keys_E: Tensor) -> Tensor:
+    """Returns (E, WIDTH) what entities send first: signs of their own and signs of all."""
+    any_1W = signs(keyed(ANY)[None].to(entity_keys_E.device))
+    return any_1W + OWN * signs(keyed(ENTITY, entity_keys_E))
 
 
 def signs(states_N: Tensor) -> Tensor:
@@ -44,18 +52,30 @@ def signs(states_N: Tensor) -> Tensor:
     return (2 * bits_NVB.flatten(1) - 1).float()
 
 
-def _arriving(prepared: PreparedGraph, sent_EW: Tensor, kinds_KW: Tensor) -> Tensor:
-    """Returns what arrives at each entity, at length 1.
+@torch.no_grad()
+def arriving(
+    prepared: PreparedGraph,
+    sent_EW: Tensor,
+    relation_keys_R: Tensor,
+    entities: tuple[int, int] | None = None,
+) -> Tensor:
+    """Returns what arrives at each entity, or at a range of them, at length 1.
 
     For each kind of edge, the mean message of its sources is multiplied by the kind's signs and by
     log1p(count). Rotating messages distinguishes paths with the same kinds in another order.
     """
     edges, index = prepared.edges, prepared.arrivals
-    counts_M = index.counts(edges.keep())[index.entry_M]
-    weights_M, sent_EW = counts_M.log1p() / counts_M, sent_EW.roll(1, 1)
-    found_EW = torch.zeros_like(sent_EW)
-    for slots in torch.arange(len(counts_M), device=sent_EW.device).split(SLOTS):
-        sent_NW = sent_EW[edges.neighbours_M[slots].long()] * weights_M[slots, None]
+    kinds_KW = torch.cat([signs(keyed(way, relation_keys_R)) for way in (INTO, OUT_OF)])
+    first, last = entities or (0, edges.n_entities)
+    begin, end = edges.offsets_E1[[first, last]].tolist()
+    entries_N = index.entry_M[begin:end]  # those of an entity follow each other
+    entry = int(entries_N.min()) if len(entries_N) else 0
+    counts_P = torch.bincount(entries_N - entry).float()
+    found_UW = sent_EW.new_zeros(last - first, sent_EW.shape[1])
+    for slots in torch.arange(begin, end, device=sent_EW.device).split(SLOTS):
+        counts_N = counts_P[index.entry_M[slots] - entry]
+        weights_N1 = (counts_N.log1p() / counts_N)[:, None]
+        sent_NW = sent_EW[edges.neighbours_M[slots].long()].roll(1, 1) * weights_N1
         sent_NW *= kinds_KW[edges.relations_M[slots].long()]
-        found_EW.index_add_(0, edges.owners_M[slots].long(), sent_NW)
-    return F.normalize(found_EW, dim=1)
+        found_UW.index_add_(0, edges.owners_M[slots].long() - first, sent_NW)
+    return F.normalize(found_UW, dim=1)

@@ -21,14 +21,17 @@ def corrupt(
     n_negatives: int,
     *,
     seed: int | Tensor,
+    rows_B: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Draws n entities from the pool for each triple's head or tail.
+
+    Draws depend on the triples' rows, which are their places here unless given.
 
     Returns (negatives_BN, mask_BN). Draws are uniform over the pool without the known answers: a
     known answer is drawn again, up to ROUNDS times, and finally masked (False).
     """
-    n = len(triples_B3)
-    rows_B = torch.arange(n, device=triples_B3.device)
+    if rows_B is None:
+        rows_B = torch.arange(len(triples_B3), device=triples_B3.device)
     cells_BN = torch.arange(n_negatives, device=triples_B3.device)
     states_BN = keyed(seed, NEGATIVES, rows_B[:, None], cells_BN, int(side == "head"))
     negatives_BN = pool_C[below(draw(states_BN, 0), len(pool_C))].long()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -119,25 +120,46 @@ def encode(
     progress: Progress | None = None,
 ) -> Tensor:
     """Encodes the entities for inference, in chunks and without gradients; returns their z."""
-    model.eval()
-    prepared = featurizer.prepared
-    per_entity = featurizer.n_paths * (4 if featurizer.form == "joined" else 2)
-    per_entity *= featurizer.max_hops
-    tokens = CPU_TOKENS if prepared.device.type == "cpu" else GPU_TOKENS
-    chunk = chunk or max(tokens // per_entity, 1)
-    table = None
-    small = 12 * prepared.n_entities * model.relations.embedding_dim <= TABLE_BYTES
-    if small and featurizer.projects_all(len(entities_U) * per_entity):  # once for all chunks
-        entities_E = torch.arange(prepared.n_entities, device=prepared.device)
-        nodes = [model.projector(*featurizer.contexts(e)) for e in entities_E.split(PROJECTED)]
-        table = model.encoder.table(torch.cat([*nodes, model.relations.weight]))
+    encode_some = chunk_encoder(model, featurizer, len(entities_U), seed=seed)
     parts = []
-    for part in entities_U.split(chunk):
-        batch = featurizer.batch(part, seed, with_contexts=table is None)
-        parts.append(model.encode(batch, table))
+    for part in entities_U.split(chunk or entities_at_once(featurizer)):
+        parts.append(encode_some(part))
         if progress:
             progress(sum(map(len, parts)), len(entities_U))
     return torch.cat(parts)
+
+
+def entities_at_once(featurizer: Featurizer) -> int:
+    """Returns how many entities to encode per chunk."""
+    tokens = CPU_TOKENS if featurizer.prepared.device.type == "cpu" else GPU_TOKENS
+    return max(tokens // _tokens_each(featurizer), 1)
+
+
+def _tokens_each(featurizer: Featurizer) -> int:
+    """Returns the most tokens that an entity's paths may have."""
+    per_path = (4 if featurizer.form == "joined" else 2) * featurizer.max_hops
+    return featurizer.n_paths * per_path
+
+
+@torch.no_grad()
+def chunk_encoder(
+    model: PathE, featurizer: Featurizer, n_entities: int, *, seed: int
+) -> Callable[[Tensor], Tensor]:
+    """Returns a function that encodes a chunk of entities, of n_entities in all chunks together."""
+    model.eval()
+    prepared, table = featurizer.prepared, None
+    small = 12 * prepared.n_entities * model.relations.embedding_dim <= TABLE_BYTES
+    if small and featurizer.projects_all(n_entities * _tokens_each(featurizer)):  # for all chunks
+        entities_E = torch.arange(prepared.n_entities, device=prepared.device)
+        nodes = [model.projector(*featurizer.contexts(e)) for e in entities_E.split(PROJECTED)]
+        table = model.encoder.table(torch.cat([*nodes, model.relations.weight]))
+
+    @torch.no_grad()
+    def encode_some(entities_U: Tensor) -> Tensor:
+        batch = featurizer.batch(entities_U, seed, with_contexts=table is None)
+        return model.encode(batch, table)
+
+    return encode_some
 
 
 def _neighbours(

@@ -28,6 +28,7 @@ from pathe.model.vectors import EntityVectors
 
 STATE_CACHE = 4 << 20  # bytes of bridge states that stay in a CPU's cache
 PAIR_ROWS, MOST_PAIRS = 1 << 24, 256  # rows and pairs of relation queries at once
+BLOCK = 1024  # triples ranked: chunks don't cross it, so that blocks can be ranked anywhere
 FRONTIER_ROWS = 1 << 17  # rows of frontiers at once,
 FRONTIER_SCORES = 1 << 24  # and scores
 SAMPLED_CHUNK, PAIR_CHUNK = 1024, 4096  # queries per chunk: with own candidates; for relations
@@ -124,9 +125,11 @@ class Scorer(ABC):
         progress: Progress | None = None,
     ) -> Ranks:
         """Ranks a part of each triple among all candidates; other known answers are filtered."""
-        order_M, column, found = self._order(triples_M3, part), PARTS.index(part), []
+        order_M, column, found = self.order(triples_M3, part), PARTS.index(part), []
         count, rows = self._ranker(part, budget)
-        for ids_B3 in triples_M3[order_M].split(rows):
+        for ids_B3 in (
+            chunk for block in triples_M3[order_M].split(BLOCK) for chunk in block.split(rows)
+        ):
             true_B, (lists, keys_B) = ids_B3[:, column], known.answers(ids_B3, part)
             if count is None:
                 found.append(rank(self.scores(ids_B3, part), true_B, lists.find(keys_B)))
@@ -163,7 +166,7 @@ class Scorer(ABC):
         """Returns a function that ranks queries by ids, or None; and queries per chunk."""
         return None, PAIR_CHUNK if part == "relation" else self.rows_at_once(budget)
 
-    def _order(self, triples_M3: Tensor, part: Part) -> Tensor:
+    def order(self, triples_M3: Tensor, part: Part) -> Tensor:
         """Returns an order that makes equal queries adjacent, so that bridges run them once."""
         if not self.bridged or part == "relation":
             return torch.arange(len(triples_M3), device=triples_M3.device)

@@ -157,7 +157,7 @@ class Predictor:
             model.model, model.config, prepare(kg, as_device(device)), n_paths=n_paths, seed=seed,
             frontier=frontier,
         )  # fmt: skip
-        self._frontier = frontier
+        self.frontier = frontier
         self._writing = threading.Lock()
         self._types: str | TypesOf | None = None
         self._chosen: Choices | None = None
@@ -190,7 +190,7 @@ class Predictor:
         other._writing, scorer = threading.Lock(), other.scorer
         other.scorer = build_scorer(
             self.artifact.model, self.artifact.config, other.prepared,
-            n_paths=scorer.n_paths, seed=scorer.seed, frontier=other._frontier,
+            n_paths=scorer.n_paths, seed=scorer.seed, frontier=other.frontier,
         )  # fmt: skip
         other._chosen = other._judged = other._learned = None
         return other
@@ -246,7 +246,7 @@ class Predictor:
         check_k(k)
         choices = self._choices()
         ranked = choices.ranked(which)
-        for chunk in chunks(rows_of(queries), max(min(AT_ONCE, ANSWERS // k), 1)):
+        for chunk in chunks(rows_of(queries), queries_at_once(k)):
             open_parts = [open_part(query) for query in chunk]
             found: dict[int, Answers] = {}
             for part in PARTS:
@@ -342,6 +342,11 @@ class Predictor:
         if isinstance(types, str):
             self._relation_ids([types])
         self._types, self._chosen = types, None
+
+    @property
+    def types(self) -> str | TypesOf | None:
+        """What `use_types` was given."""
+        return self._types
 
     # vectors
 
@@ -758,10 +763,14 @@ class Predictor:
         if isinstance(self.scorer, VectorScorer):
             return self.scorer.vectors.flat(entities_U)
         if self._contexts_ED is None:
-            names = self.entity_names.names(torch.arange(len(self.entity_names)))
-            keys = (name_keys(own).to(self.prepared.device) for own in (names, self.relation_names))
-            self._contexts_ED = context_vectors(self.prepared, *keys)
+            self._contexts_ED = context_vectors(self.prepared, *self.keys())
         return self._contexts_ED if entities_U is None else self._contexts_ED[entities_U]
+
+    def keys(self) -> tuple[Tensor, Tensor]:
+        """Returns numbers that stand for the names of entities and of relations."""
+        names = self.entity_names.names(torch.arange(len(self.entity_names)))
+        device = self.prepared.device
+        return name_keys(names).to(device), name_keys(self.relation_names).to(device)
 
     def _part(self, asked: Part | None) -> Part:
         return asked or ("relation" if self.artifact.config.task == "relation" else "tail")
@@ -877,6 +886,11 @@ class Predictor:
                     if score > float("-inf")
                 ]
                 yield Answers(answers, left_out=n_implausible)
+
+
+def queries_at_once(k: int) -> int:
+    """Returns how many queries with k answers each are answered per chunk."""
+    return max(min(AT_ONCE, ANSWERS // k), 1)
 
 
 def _model_and_graph(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pathe.core import html
 from pathe.core.extras import require
-from pathe.core.types import Fact, Query
+from pathe.core.types import PARTS, Fact, Query, fill, open_part
 from pathe.predict.phrases import phrase
 from pathe.predict.picture import Drawn, draw_paths
 
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 SHARES = ("probability", "threshold", "trust", "confidence")  # shown in percent
 FEW, REASONS = 5, 6  # results in a repr, reasons in a notebook
+ANSWER_ROW: dict[str, type] = {
+    "head": str, "relation": str, "tail": str, "asked": str,
+    "rank": int, "score": float, "probability": float, "known": bool,
+    "complete": bool, "implausible": bool,
+}  # fmt: skip
 
 
 class Records(list[T]):
@@ -124,6 +129,15 @@ def notes_on(query: Query, complete: list[str], implausible: bool) -> list[str]:
         entity = head if tail is None else tail
         notes.append(f"implausible: nothing like {entity} is a {own} of {relation}")
     return notes
+
+
+def answer_rows(query: Query, answers: Answers) -> list[dict[str, Any]]:
+    """Returns rows of ANSWER_ROW: whole triples, the part that was predicted, and its figures."""
+    rows = []
+    for row in answers.to_dicts():
+        names = dict(zip(PARTS, fill(query, row.pop("name")), strict=True))
+        rows.append(names | {"asked": open_part(query)} | row)
+    return rows
 
 
 @dataclass(frozen=True)

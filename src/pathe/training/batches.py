@@ -35,6 +35,7 @@ class Batches:
         self.n_triples, self.batch_size, self.seed = n_triples, batch_size, seed
         self.rank, self.world, self.device = rank, world, device
         self.epoch, self.done = 0, 0
+        self._order = -1, torch.empty(0, dtype=torch.long)  # of an epoch
 
     def __len__(self) -> int:
         return -(-self.limit // self.batch_size)
@@ -42,13 +43,18 @@ class Batches:
     def __iter__(self) -> Iterator[tuple[Tensor, int, int]]:
         over = self.done >= len(self)
         epoch, first = (self.epoch + 1, 0) if over else (self.epoch, self.done)
-        order = keyed(self.seed, BATCHES, epoch, torch.arange(self.n_triples)).argsort()
-        order = order[: self.limit].to(self.device)
         for place in range(first, len(self)):
-            batch = order[place * self.batch_size :][: self.batch_size]
+            batch = self.whole(epoch, place)
             share = batch[self.rank :: self.world]
             share = share if len(share) else batch[:1]  # every process needs at least one
             yield share, epoch, place
+
+    def whole(self, epoch: int, place: int) -> Tensor:
+        """Returns a batch before it is split among processes."""
+        if self._order[0] != epoch:
+            order = keyed(self.seed, BATCHES, epoch, torch.arange(self.n_triples)).argsort()
+            self._order = epoch, order[: self.limit].to(self.device)
+        return self._order[1][place * self.batch_size :][: self.batch_size]
 
     def finish(self, epoch: int, place: int) -> None:
         """Marks this batch as trained on."""

@@ -65,6 +65,8 @@ class Learner(pl.LightningModule, ABC):
         self.seconds_before, self.begin = 0.0, time.perf_counter()
         self.loss_sum, self.loss_count = torch.zeros((), dtype=torch.float64), 0
         self.start_score: float | None = None  # of validation, before training
+        self.rank, self.world = 0, 1  # this process among those that share each batch
+        self.together_B: Tensor | None = None  # the whole batch, if this process has a share of it
 
     @abstractmethod
     def loss(self, ids_B: Tensor, seed: Tensor) -> Tensor:
@@ -91,10 +93,10 @@ class Learner(pl.LightningModule, ABC):
             self.model.train()
 
     def train_dataloader(self) -> Batches:
-        world, rank = self.trainer.world_size, self.trainer.global_rank
+        self.world, self.rank = self.trainer.world_size, self.trainer.global_rank
         config = self.config
         self.batches = Batches(
-            len(self.train_M3), config.batch_size, config.seed, rank, world, self.device,
+            len(self.train_M3), config.batch_size, config.seed, self.rank, self.world, self.device,
             limit=config.epoch_triples,
         )  # fmt: skip
         self.batches.load_state_dict(self.place)
@@ -152,23 +154,37 @@ class Learner(pl.LightningModule, ABC):
         self.batches.finish(epoch, place)
         if self.seeds_of != epoch:  # copied once per epoch, so that steps don't synchronise
             places = torch.arange(len(self.batches))
-            seeds = keyed(self.config.seed, STEP, epoch, places, self.global_rank)
+            seeds = keyed(self.config.seed, STEP, epoch, places, 0)
             self.seeds_of, self.seeds = epoch, (seeds.tolist(), seeds.to(self.device))
-        seed_torch(self.seeds[0][place], self.device)  # dropout
+        seed_torch(self.seeds[0][place] ^ self.rank, self.device)  # dropout
+        n = len(ids_B)
+        if self.world > 1:
+            self.together_B = self.batches.whole(epoch, place)
+            n = len(self.together_B[self.rank :: self.world])  # 0: the triple isn't its own
         loss = self.loss(ids_B, self.seeds[1][place])
         if place == 0:
             self.loss_sum, self.loss_count = torch.zeros_like(self.loss_sum), 0
-        self.loss_sum += loss.detach() * len(ids_B)
-        self.loss_count += len(ids_B)
+        self.loss_sum += loss.detach() * n
+        self.loss_count += n
         self.finite &= loss.isfinite()
         due = place % CHECK_EVERY == CHECK_EVERY - 1 or place == len(self.batches) - 1
         if due or self.device.type == "cpu":
             self.check_loss()
         self.log("loss", loss.detach(), prog_bar=True, on_step=True, batch_size=len(ids_B))
+        if self.together_B is not None:  # gradients are averaged over processes, not triples
+            if place == len(self.batches) - 1:
+                self._add_up_losses()
+            loss = loss * (n * self.world / len(self.together_B))
         return loss
 
     def on_train_epoch_end(self) -> None:
         self.log("loss_epoch", self.epoch_loss)
+
+    def _add_up_losses(self) -> None:
+        """Adds the losses of all processes, so that an epoch's loss is that of whole batches."""
+        sums = torch.stack([self.loss_sum, self.loss_sum.new_tensor(self.loss_count)])
+        total: Any = self.trainer.strategy.reduce(sums, reduce_op="sum")
+        self.loss_sum, self.loss_count = total[0], int(total[1])
 
     def check_loss(self) -> None:
         """Raises a TrainingError if a loss so far was not finite."""

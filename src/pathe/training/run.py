@@ -22,7 +22,7 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
 from torch import Tensor
 
 from pathe.core.config import Config, configure, current_names
-from pathe.core.errors import ConfigError, ModelError
+from pathe.core.errors import ConfigError, ModelError, TrainingError
 from pathe.core.files import check_new_folder, locked, remove, replacing, write_json
 from pathe.core.hardware import commit, device_name, peak_memory, pick_device
 from pathe.core.yaml_files import read_settings_file, read_text
@@ -67,6 +67,7 @@ from pathe.training.vector_learner import PathELearner
 
 CHECKPOINTS, MODEL, RESULT, METRICS = "checkpoints", "model", "result.json", "metrics.jsonl"
 SETTINGS, REPORT, START = "config.yaml", "report.png", "start"
+OPEN_SECONDS = 1800  # that other processes wait for the first one to open a run
 LEFTOVERS = (".model-*", ".*.tmp")  # what a killed process leaves in a run's folder
 FEW_STEPS, SMALL_BATCH = 5, 8  # fewer steps per epoch than this, with larger batches: give a hint
 SIZES = (
@@ -165,7 +166,7 @@ def _open(
 
 def _leads() -> bool:
     """Whether this isn't one of the other processes that Lightning starts."""
-    return os.environ.get("LOCAL_RANK", "0") == "0"
+    return _number() == 0
 
 
 @contextmanager
@@ -536,6 +537,40 @@ def resumed_config(folder: Path) -> Config:
     return configure(settings=stored, source=str(folder / SETTINGS))
 
 
+def n_nodes(config: Config) -> int:
+    """Returns the machines that torchrun started processes on, 1 without it."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return 1
+    world, local = (int(os.environ[key]) for key in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    if config.devices != local:
+        raise ConfigError(
+            f"torchrun started {local} processes on this machine, but devices={config.devices}. "
+            f"Add --set devices={local}."
+        )
+    return world // local
+
+
+def _number() -> int:
+    """Returns the number of this process among those that train together."""
+    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")))
+
+
+def follow(folder: Path | None) -> None:
+    """Waits for the first process of torchrun to open the run, in all other processes."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ or "PATHE_RUN" in os.environ:
+        return
+    if folder is None:
+        raise ConfigError("torchrun needs the run's folder: --out RUN.")
+    if _number() == 0:
+        return
+    until = time.monotonic() + OPEN_SECONDS
+    while not (folder / SETTINGS).is_file():
+        if time.monotonic() > until:
+            raise TrainingError(f"{folder}: the first process has not opened this run.")
+        time.sleep(0.1)
+    os.environ["PATHE_RUN"] = str(folder)
+
+
 def trainer_options(config: Config) -> dict[str, Any]:
     """Returns the arguments of a Lightning Trainer that depend on settings."""
     accelerator = "gpu" if pick_device(config.accelerator).type == "cuda" else "cpu"
@@ -547,7 +582,8 @@ def trainer_options(config: Config) -> dict[str, Any]:
     return {
         "accelerator": accelerator,
         "devices": config.devices,
-        "strategy": "ddp" if config.devices > 1 else "auto",
+        "num_nodes": n_nodes(config),
+        "strategy": "ddp" if config.devices * n_nodes(config) > 1 else "auto",
         "precision": "bf16-mixed" if config.precision == "bf16" else "32-true",
         "max_epochs": config.max_epochs,
         "check_val_every_n_epoch": config.validate_every,

@@ -125,10 +125,11 @@ class PathELearner(Learner):
     def step(self, ids_B: Tensor, seed: int | Tensor) -> Step:
         """Returns the inputs of a step on a batch of training triples."""
         config, bridge, triples_B3 = self.config, self.model.bridge, self.train_M3[ids_B]
-        step = Step(ids_B, torch.as_tensor(seed), self._held_out(ids_B))
+        together_B = ids_B if self.together_B is None else self.together_B
+        step = Step(ids_B, torch.as_tensor(seed), self._held_out(together_B))
         if bridge is None:
             return step
-        held_out = step.held_out or HeldOut(ids_B)  # no query may use its own edge
+        held_out = step.held_out or HeldOut(together_B)  # no query may use its own edge
         keep_M = self.prepared.edges.keep(held_out)
         parts = bridge, self.prepared.edges, keep_M, triples_B3, 1 - config.bridge_dropout
         links = link_queries(*parts) if config.task != "relation" else None
@@ -250,7 +251,11 @@ class PathELearner(Learner):
         for side in SIDES:
             match self.config.negative_sampling:
                 case "each":
-                    drawn = corrupt(self.known, triples_B3, side, self.pool_C, n, seed=seed)
+                    rows_B = torch.arange(len(triples_B3), device=self.device)
+                    rows_B = self.rank + self.world * rows_B  # of the batch of all processes
+                    drawn = corrupt(
+                        self.known, triples_B3, side, self.pool_C, n, seed=seed, rows_B=rows_B
+                    )
                     found.append(SideCandidates(side, *drawn))
                 case "shared":
                     pick_N = shared(self.pool_C, n, side, seed=seed)

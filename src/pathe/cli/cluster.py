@@ -1,0 +1,74 @@
+"""Options to compute on a cluster, or in parts that can be continued."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pathe.cli.options import option
+from pathe.cli.output import phase_bar, tell
+
+if TYPE_CHECKING:
+    from pathe.cluster.job import Job
+
+Run = Callable[["Job"], Iterator[Any]]  # a job to the tables of its parts
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """Where to compute, and where finished parts are kept."""
+
+    panel: ClassVar[str] = "Cluster"
+    cluster: str | None = option(
+        None,
+        "Compute on a Ray cluster (needs [cyan]pathe\\[ray][/]): [cyan]auto[/] (the one that runs "
+        "on this machine), the ADDRESS of its head, or [cyan]local:N[/] (N workers on this "
+        "machine). The result is the same.",
+        metavar="auto|ADDRESS|local:N",
+    )
+    parts: Path | None = option(
+        None,
+        "Keep finished parts (Parquet, with a manifest) in this folder. The same command continues "
+        "from them. Default with --cluster: OUT.parts, removed at the end.",
+        metavar="FOLDER",
+    )
+
+    @property
+    def given(self) -> bool:
+        """Whether to work in parts."""
+        return self.cluster is not None or self.parts is not None
+
+    def check(self) -> None:
+        """Raises an error for a cluster that can't be reached, before any work."""
+        if self.cluster is not None:
+            from pathe.cluster.nodes import check_reachable, read_cluster
+            from pathe.core.extras import require
+
+            where = read_cluster(self.cluster)
+            require("ray", "ray", "--cluster")
+            check_reachable(where)
+
+    @contextmanager
+    def running(self, command: str, out: Path | None) -> Iterator[Run]:
+        """Yields a function that runs jobs; removes their parts on success unless --parts."""
+        from pathe.cluster.job import in_this_process, read_parts, run_job
+        from pathe.cluster.nodes import connected, on_cluster, read_cluster
+
+        folder = self.parts or Path(f"{out or f'pathe-{command}'}.parts")
+        where = read_cluster(self.cluster) if self.cluster is not None else None
+        backend = on_cluster(where, tell) if where is not None else in_this_process
+
+        def run(job: Job) -> Iterator[Any]:
+            own = folder / job.name
+            with phase_bar(job.name) as progress:
+                run_job(job, own, backend, progress, tell)
+            return read_parts(job, own)
+
+        with connected(where) if where is not None else nullcontext():
+            yield run
+        if self.parts is None:
+            shutil.rmtree(folder)

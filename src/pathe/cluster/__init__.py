@@ -1,0 +1,1 @@
+"""Runs jobs in shards: in one process, or on a Ray cluster."""

@@ -1,0 +1,210 @@
+"""Real Ray clusters of several nodes on this machine: lost workers and nodes, wrong nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from support.cluster import squares
+from support.commands import COMMAND, refused
+from support.graphs import toy
+from support.models import any_graph_artifact
+from support.places import ROOT
+from support.prepared import prepare_data
+
+from pathe.cluster import work
+from pathe.cluster.graphs import COPIES, source_of
+from pathe.cluster.job import part_path, read_parts, run_job
+from pathe.cluster.nodes import Where, on_cluster, read_cluster
+from pathe.core.errors import ConfigError, PatheError
+from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.predict.predictor import Predictor
+from pathe.predict.results import answer_rows
+
+pytest.importorskip("ray")
+QUERIES = [(f"e{i:04}", f"r{i % 3}", None) for i in range(60)]
+SOURCE = ROOT / "src"
+
+
+def test_the_option_is_read():
+    assert read_cluster("local:3") == Where("local", 3)
+    assert read_cluster("auto") == Where("auto")
+    assert read_cluster("10.0.0.5:6379") == Where("10.0.0.5:6379")
+    assert read_cluster("ray://head:10001") == Where("ray://head:10001")
+    for bad in ("local", "local:", "local:0", "local:x", "here", "host:", ":6379", "host:99999"):
+        with pytest.raises(ConfigError, match=r"--cluster|local:N"):
+            read_cluster(bad)
+
+
+def test_a_cluster_that_cannot_be_reached_is_an_error_at_once(tmp_path):
+    args = ("embed", "--data", ROOT / "examples/europe.csv", "--out", tmp_path / "v.npy")
+    said = refused(*args, "--cluster", "127.0.0.1:1")
+    assert "127.0.0.1:1 can't be reached" in said
+    assert "ray start --head" in said
+    assert "local:N" in refused(*args, "--cluster", "somewhere")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_does_not_fit_a_cluster_is_refused(tmp_path):
+    data = ("--data", ROOT / "examples/europe.csv")
+    one = ("predict", *data, "--head", "Paris", "--relation", "lies on")
+    assert "--queries FILE" in refused(*one, "--parts", tmp_path / "p")
+    sampled = ("evaluate", *data, "--protocol", "sampled:50", "--parts", tmp_path / "p")
+    assert "--protocol full" in refused(*sampled)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A head without work, and two nodes; one of them copies graphs to a folder of its own."""
+    from ray.cluster_utils import Cluster
+
+    copies = tmp_path_factory.mktemp("copies")
+    paths = os.pathsep.join([str(SOURCE), str(ROOT / "tests")])
+    before = {key: os.environ.get(key) for key in ("PYTHONPATH", "RAY_AUTH_MODE")}
+    os.environ |= {"PYTHONPATH": paths, "RAY_AUTH_MODE": "disabled"}
+    import ray
+
+    found = Cluster()
+    try:
+        small = {"object_store_memory": 80 << 20, "include_dashboard": False}
+        found.add_node(num_cpus=0, **small)
+        found.add_node(num_cpus=1, **small)
+        found.copying = found.add_node(num_cpus=1, env_vars={COPIES: str(copies)}, **small)
+        found.copies, found.small = copies, small
+        options = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
+        ray.init(address=found.address, **options)
+        yield found
+    finally:
+        ray.shutdown()
+        found.shutdown()
+        for key, value in before.items():
+            os.environ.pop(key)
+            if value is not None:
+                os.environ[key] = value
+
+
+def nodes_of(folder: Path) -> set[str]:
+    """The nodes that computed parts."""
+    parts = json.loads((folder / "manifest.json").read_text())["parts"]
+    return {part["node"] for part in parts}
+
+
+def backend(cluster, said=None):
+    return on_cluster(Where(cluster.address), (said if said is not None else []).append)
+
+
+@pytest.mark.slow
+def test_answers_of_a_cluster_are_those_of_one_process(cluster, tmp_path):
+    """The graph is mapped from its folder by one node, and copied to the other."""
+    toy().save(tmp_path / "data")
+    prepare_data(tmp_path / "data", tmp_path / "graph")
+    kg = KnowledgeGraph.read(tmp_path / "graph")
+    artifact, said = any_graph_artifact(), []
+    k = predicting_at_once(6)
+    job = work.answer_job(source_of(Predictor(artifact, kg)), QUERIES, k)
+    assert len(job.shards) == 10
+    run_job(job, tmp_path / "parts", backend(cluster, said))
+    rows = [row for table in read_parts(job, tmp_path / "parts") for row in table.to_pylist()]
+    found = Predictor(artifact, toy()).answer(QUERIES, k)
+    assert rows == [r for q, a in zip(QUERIES, found, strict=True) for r in answer_rows(q, a)]
+    assert len(nodes_of(tmp_path / "parts")) == 2
+    assert len([line for line in said if "copied" in line]) == 1
+    digest = json.loads((tmp_path / "graph" / "prepared.json").read_text())["digest"]
+    assert (cluster.copies / digest / "prepared.json").exists()
+
+
+def predicting_at_once(n: int) -> int:
+    """How many answers to ask for, so that chunks have n queries."""
+    from pathe.predict.predictor import ANSWERS
+
+    return ANSWERS // n
+
+
+@pytest.mark.slow
+def test_a_lost_worker_a_lost_node_and_a_new_one_change_nothing(cluster, tmp_path):
+    job = squares(60, 3, seconds=0.5, fatal=12, marks=tmp_path)
+    lost = []
+
+    def meanwhile(done, total):
+        if done == 5 and not lost:
+            lost.append(time.monotonic())
+            cluster.remove_node(cluster.copying, allow_graceful=False)
+            cluster.copying = cluster.add_node(
+                num_cpus=1, env_vars={COPIES: str(cluster.copies)}, **cluster.small
+            )
+
+    folder = tmp_path / "parts"
+    run_job(job, folder, backend(cluster), meanwhile)
+    assert lost
+    assert (tmp_path / "killed").exists()
+    run_job(squares(60, 3), tmp_path / "here")
+    for number in range(20):
+        one, other = (part_path(tmp_path / name, number) for name in ("parts", "here"))
+        assert one.read_bytes() == other.read_bytes()
+    assert len(nodes_of(folder)) >= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wrong", ["another version", "no package"])
+def test_a_wrong_node_is_named_and_nothing_is_lost(cluster, tmp_path, wrong):
+    package = tmp_path / "other" / "pathe"
+    package.mkdir(parents=True)
+    if wrong == "no package":
+        (package / "__init__.py").write_text("raise ImportError('no pathe here')\n")
+        expected = "can't import pathe (no pathe here)"
+    else:
+        import shutil
+
+        shutil.copytree(SOURCE / "pathe", package, dirs_exist_ok=True)
+        with (package / "core" / "types.py").open("a") as file:
+            file.write("# changed\n")
+        expected = "has other versions: pathe"
+    env = {"PYTHONPATH": os.pathsep.join([str(tmp_path / "other"), str(ROOT / "tests")])}
+    node = cluster.add_node(num_cpus=1, env_vars=env, **cluster.small)
+    job, folder = squares(120, 3, seconds=0.3), tmp_path / "parts"
+    with pytest.raises(PatheError, match="run the same command again") as found:
+        run_job(job, folder, backend(cluster))
+    assert expected in str(found.value)
+    cluster.remove_node(node)
+    kept = len(list(folder.glob("part-*")))
+    said = []
+    run_job(job, folder, backend(cluster), say=said.append)
+    assert kept == 0 or said[0].startswith(f"{kept} of 40 parts")
+    assert pa.concat_tables(read_parts(job, folder))["square"].to_pylist() == [
+        n * n for n in range(120)
+    ]
+
+
+@pytest.mark.slow
+def test_the_command_starts_workers_and_continues(tmp_path):
+    """`local:2` is killed in the middle; the same command does the rest, with the same bytes."""
+    data = ["--data", str(ROOT / "examples/europe.csv"), "--split", "0.8,0.1,0.1"]
+    env = os.environ | {"PYTHONPATH": str(SOURCE)}
+
+    def command(out: str, *more: str) -> list[str]:
+        return [*COMMAND, "evaluate", *data, "--out", out, *more]
+
+    subprocess.run(command("plain.json"), cwd=tmp_path, env=env, check=True, timeout=120)
+    first = command("ours.json", "--cluster", "local:1", "--parts", "parts")
+    with subprocess.Popen(first, cwd=tmp_path, env=env, stderr=subprocess.DEVNULL) as process:
+        started = time.monotonic()
+        log = tmp_path / "parts" / "ranks" / "finished.jsonl"
+        while process.poll() is None and time.monotonic() - started < 120:
+            if log.exists() and log.read_text().count("\n"):
+                process.terminate()
+                break
+            time.sleep(0.02)
+    assert not (tmp_path / "ours.json").exists() or process.returncode == 0
+    again = subprocess.run(
+        command("ours.json", "--cluster", "local:2", "--parts", "parts"),
+        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "ours.json").read_bytes() == (tmp_path / "plain.json").read_bytes()
+    assert sys.executable

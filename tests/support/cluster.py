@@ -1,0 +1,40 @@
+"""Work for the tests of jobs: quick to compute, slow or fatal on request."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from pathe.cluster.job import Compute, Job, shards_of
+
+
+@dataclass(frozen=True)
+class Squares:
+    """Squares numbers. The first process that gets the shard `fatal` is killed there."""
+
+    seconds: float = 0.0
+    fatal: int = -1
+    marks: Path | None = None  # for a file that says that it has happened
+
+    def open(self) -> Compute:
+        def compute(first: int, stop: int) -> pa.Table:
+            if first == self.fatal and self.marks is not None:
+                try:
+                    (self.marks / "killed").touch(exist_ok=False)
+                except FileExistsError:
+                    pass
+                else:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(self.seconds)
+            return pa.table({"square": [n * n for n in range(first, stop)]})
+
+        return compute
+
+
+def squares(n: int = 20, size: int = 3, **how) -> Job:
+    return Job("squares", Squares(**how), shards_of(n, size), {"settings": {"n": n}})
