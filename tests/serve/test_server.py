@@ -164,5 +164,5 @@ def test_a_start_takes_seconds_and_ends_cleanly():
     start = time.perf_counter()
     with running("--data", EUROPE) as (url, process):
         assert Client(url).about()["name"] == "europe"
-    assert process.returncode in (0, -signal.SIGTERM)  # uvicorn shuts down, then raises it again
+    assert process.returncode == 128 + signal.SIGTERM  # after uvicorn has shut down
     assert time.perf_counter() - start < 60  # the machine may be busy; `make bench` has the figure

@@ -28,7 +28,7 @@ from pathe.model.vectors import EntityVectors
 
 STATE_CACHE = 4 << 20  # bytes of bridge states that stay in a CPU's cache
 PAIR_ROWS, MOST_PAIRS = 1 << 24, 256  # rows and pairs of relation queries at once
-BLOCK = 1024  # triples ranked: chunks don't cross it, so that blocks can be ranked anywhere
+BLOCK = 4096  # triples ranked: chunks don't cross it, so that blocks can be ranked anywhere
 FRONTIER_ROWS = 1 << 17  # rows of frontiers at once,
 FRONTIER_SCORES = 1 << 24  # and scores
 SAMPLED_CHUNK, PAIR_CHUNK = 1024, 4096  # queries per chunk: with own candidates; for relations
