@@ -285,8 +285,7 @@ def build_learner(
 def _started(config: Config, prepared: PreparedGraph, start: Artifact) -> Learner:
     """Builds the learner of a model with the weights of another one."""
     theirs, from_table = start.config, start.config.relation_vectors == "table"
-    sizes = [key for key in SIZES if from_table or key in ("bridge_dim", "bridge_hops")]
-    sizes += [] if from_table else ["relation_layers"]
+    sizes = list(SIZES) if from_table else ["bridge_dim", "relation_layers"]
     if config.relation_vectors == "graph" or from_table:
         sizes.append("relation_vectors")  # a table of relations can be added, not removed
     for key in sizes:
@@ -296,6 +295,11 @@ def _started(config: Config, prepared: PreparedGraph, start: Artifact) -> Learne
                 f"init={config.init} needs {key}={its}, as {whose} has it; got "
                 f"{getattr(config, key)}."
             )
+    if config.bridge_hops < theirs.bridge_hops:
+        raise ConfigError(
+            f"init={config.init} needs bridge_hops={theirs.bridge_hops} or more; got "
+            f"{config.bridge_hops}."
+        )
     if from_table:
         if theirs.task not in (config.task, "multi"):
             raise ConfigError(f"The model was trained for task {theirs.task}, not {config.task}.")
@@ -310,8 +314,21 @@ def _started(config: Config, prepared: PreparedGraph, start: Artifact) -> Learne
     if (table := weights.pop(TABLE, None)) is not None:
         assert start.relations is not None
         weights[TABLE] = _rows_of(table, list(start.relations), list(prepared.kg.relations))
+    weights = _with_more_hops(weights, theirs.bridge_hops, config.bridge_hops)
     model.load_state_dict(model.state_dict() | weights)
     return GraphLearner(model, config, prepared)
+
+
+def _with_more_hops(weights: dict[str, Tensor], n_theirs: int, n_ours: int) -> dict[str, Tensor]:
+    """Returns weights for more hops: the new ones start as copies of the last."""
+    last = f"bridge.rounds.{n_theirs - 1}."
+    more = {
+        f"bridge.rounds.{hop}.{key.removeprefix(last)}": weight
+        for key, weight in weights.items()
+        if key.startswith(last)
+        for hop in range(n_theirs, n_ours)
+    }
+    return weights | more
 
 
 def _rows_of(table_KD: Tensor, theirs: list[str], ours: list[str]) -> Tensor:
