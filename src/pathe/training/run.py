@@ -43,6 +43,7 @@ from pathe.model.artifact import (
 from pathe.model.builder import build_foundation, build_model, paper_count
 from pathe.model.pathe import count_parameters
 from pathe.reports.plots import plot_run
+from pathe.training.averaging import Averaged, average_with_start
 from pathe.training.batches import n_steps
 from pathe.training.callbacks import (
     Bar,
@@ -102,6 +103,7 @@ class Fitted:
     seconds: float
     peak_bytes: int
     device: torch.device
+    averaged: Averaged | None = None  # with the weights before training
 
     @property
     def start_score(self) -> float | None:
@@ -376,22 +378,20 @@ def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
     except UNREADABLE as error:
         raise ModelError(f"{best}: not a checkpoint of this model ({error})") from error
     best_score = getattr(trainer.checkpoint_callback, "best_model_score", None)
-    score = None if best_score is None else float(best_score)
+    score, averaged = None if best_score is None else float(best_score), None
     if score is not None:
-        epochs, title = (
-            f"epoch {kept['epoch'] + 1} of {trainer.current_epoch}",
-            validation_title(config),
-        )
+        epochs = f"epoch {kept['epoch'] + 1} of {trainer.current_epoch}"
         learner.start_score = before = kept.get("start_score")
-        if before is not None and before >= score:
-            learner, score = build_learner(config, learner.prepared, run.start), before
-            learner.start_score = before
-            which = "the model" if config.init == "model" else "the pre-trained model"
-            run.say(f"kept {which} as it is: no epoch had a better {title}, {before:.3f}")
-        else:
-            than = "" if before is None else f" ({before:.3f} before training)"
-            run.say(f"kept the model of {epochs}: the best {title}, {score:.3f}{than}")
-    return Fitted(learner, trainer.current_epoch, score, seconds, peak, device)
+        than = "" if before is None else f" ({before:.3f} before training)"
+        title = validation_title(config)
+        run.say(f"the model of {epochs} has the best {title}, {score:.3f}{than}")
+        if before is not None:
+            start = build_learner(config, learner.prepared, run.start)
+            with quiet(), tf32():
+                averaged = average_with_start(learner, start, score, device)
+            run.say(averaged.words())
+            score = averaged.own_score
+    return Fitted(learner, trainer.current_epoch, score, seconds, peak, device, averaged)
 
 
 def _export(run: Run, fitted: Fitted, prepared: PreparedGraph) -> tuple[Artifact, dict[str, Any]]:
@@ -463,6 +463,7 @@ def _record(
         "best_valid_score": fitted.best_score,
         "start": _start_digest(run),
         "start_valid_score": fitted.start_score,
+        "averaged": fitted.averaged.as_dict() if fitted.averaged else None,
         "train_seconds": fitted.seconds,
         "peak_memory_bytes": fitted.peak_bytes,
         "device": device_name(fitted.device),
