@@ -89,6 +89,22 @@ def test_fine_tuning_starts_from_the_pretrained_weights():
         build_learner(configure(config, {"bridge_dim": 32}), PreparedGraph(toy()))
 
 
+def test_a_model_may_get_more_hops_than_its_start_but_not_fewer():
+    config, _ = recommend(toy(), {"init": "pretrained"})
+    shipped, prepared = load_model().model.state_dict(), PreparedGraph(toy())
+    more = build_learner(configure(config, {"bridge_hops": 8}), prepared).model.state_dict()
+    assert all(torch.equal(more[name], shipped[name]) for name in shipped)
+    new = [name for name in more if name not in shipped]
+    assert new
+    assert {name.split(".")[2] for name in new} == {"6", "7"}  # hops are counted from 0
+    for name in new:
+        parts = name.split(".")
+        last = ".".join([*parts[:2], "5", *parts[3:]])
+        assert torch.equal(more[name], shipped[last])
+    with pytest.raises(ConfigError, match="needs bridge_hops=6 or more; got 4"):
+        build_learner(configure(config, {"bridge_hops": 4}), prepared)
+
+
 def test_a_table_of_relations_may_be_added_to_the_pretrained_model(tmp_path, monkeypatch):
     given = {"init": "pretrained", "relation_vectors": "both", "accelerator": "cpu"}
     config, _ = recommend(toy(), given | {"max_epochs": 1})

@@ -29,16 +29,19 @@ class Averaged:
     graph: str  # whose validation triples were ranked
     own_score: float  # of the average, on the training graph's validation triples
 
-    def words(self) -> str:
-        """Returns a sentence on what was kept."""
-        where = f"validation score {self.scores[str(self.share)]:.3f} on {self.graph}"
+    def words(self, epoch: str, start: str) -> str:
+        """Returns a sentence on what was kept, given the names of the epoch and of the start."""
+        where = f"{self.scores[str(self.share)]:.3f} on the validation triples of {self.graph}"
         match self.share:
             case 0.0:
-                return f"kept the model as it was before training: {where}"
+                return f"kept {start} as it is: training didn't improve it ({where})"
             case 1.0:
-                return f"kept the fine-tuned model: {where}"
+                return f"kept the model of {epoch}: {where}"
             case share:
-                return f"kept {share:.0%} fine-tuned, {1 - share:.0%} start weights: {where}"
+                return (
+                    f"kept the model of {epoch}, averaged with {start} ({share:.0%} and "
+                    f"{1 - share:.0%} of the weights): {where}"
+                )
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -65,7 +68,7 @@ def average_with_start(
 
     def own() -> float:
         found = learner.validate()
-        return sum(metrics["mrr"] for metrics in found.values()) / len(found)
+        return float(sum(metrics["mrr"] for metrics in found.values()) / len(found))
 
     scores = {} if target else {0.0: learner.start_score, 1.0: score}
     for share in (0.0, *SHARES, 1.0):

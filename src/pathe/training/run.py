@@ -380,16 +380,18 @@ def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
     best_score = getattr(trainer.checkpoint_callback, "best_model_score", None)
     score, averaged = None if best_score is None else float(best_score), None
     if score is not None:
-        epochs = f"epoch {kept['epoch'] + 1} of {trainer.current_epoch}"
+        epoch = f"epoch {kept['epoch'] + 1} of {trainer.current_epoch}"
         learner.start_score = before = kept.get("start_score")
-        than = "" if before is None else f" ({before:.3f} before training)"
-        title = validation_title(config)
-        run.say(f"the model of {epochs} has the best {title}, {score:.3f}{than}")
-        if before is not None:
+        title = f"the best {validation_title(config)}, {score:.3f}"
+        if before is None:
+            run.say(f"kept the model of {epoch}: {title}")
+        else:
+            run.say(f"the model of {epoch} has {title} ({before:.3f} before training)")
             start = build_learner(config, learner.prepared, run.start)
             with quiet(), tf32():
                 averaged = average_with_start(learner, start, score, device)
-            run.say(averaged.words())
+            which = "the model" if config.init == "model" else "the pre-trained model"
+            run.say(averaged.words(epoch, which))
             score = averaged.own_score
     return Fitted(learner, trainer.current_epoch, score, seconds, peak, device, averaged)
 
