@@ -16,6 +16,7 @@ from pathe.core.files import replacing
 from pathe.evaluation.metrics import HEADLINE, TITLES
 from pathe.lab import fine_tuned, zero_shot
 from pathe.lab.experiments import Result, judged, validation_of, validation_score
+from pathe.lab.pictures import at_a_glance, write_pictures
 
 BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
 POSITIONS = "fb15k237-link"  # the model whose position vectors are drawn
@@ -48,11 +49,13 @@ def read_results(folder: Path) -> list[Result]:
 def write_report(results: Path, page: Path) -> None:
     """Writes the tables between their marks in the page and keeps the text around them.
 
-    Draws the figure of paths per triple beside the page if there are results for it.
+    Draws the plots beside the page that there are results for.
     """
     before, after = check_page(page)
     summaries, properties = read_results(results), _read_folder(results / "properties")
-    shown = tables(summaries, properties, read_zero_shot(results))
+    without_training = read_zero_shot(results)
+    write_pictures(page, summaries, without_training, published(), results)
+    shown = "\n".join(at_a_glance(page)) + tables(summaries, properties, without_training)
     text = f"{before}{BEGIN}\n{shown}\n{END}{after}"
     with replacing(page) as aside:
         aside.write_text(text, encoding="utf-8")
