@@ -105,8 +105,8 @@ def test_what_is_said_of_vectors_from_contexts_is_what_was_measured():
 
 
 @pytest.mark.parametrize("family", ["fb237", "wn18rr"])
-def test_the_readme_shows_unseen_entities_as_the_files_hold_them(family):
-    lines = (ROOT / "README.md").read_text().splitlines()
+def test_the_summary_shows_unseen_entities_as_the_files_hold_them(family):
+    lines = (ROOT / "docs" / "results.md").read_text().splitlines()
     name = {"fb237": "FB15k-237", "wn18rr": "WN18RR"}[family]
     [at] = [i for i, line in enumerate(lines) if line.startswith(f"| {name} v1 to v4")]
     for line, kind in ((lines[at], "link"), (lines[at + 1], "link-bridge")):
@@ -175,14 +175,18 @@ def test_rules_that_are_shown_are_those_that_were_found():
     assert set(shown) <= lines
 
 
-def readme_figures() -> list[tuple[str, str]]:
-    text = (ROOT / "README.md").read_text()
-    return re.findall(r"\| .*?MRR (\.\d+).*?\[.*?\]\((results/.+?\.json)\) \|", text)
+def summary_figures() -> list[tuple[str, str]]:
+    text = (ROOT / "docs" / "results.md").read_text().split("## Trained from scratch")[1]
+    return re.findall(r"\| .*?MRR (\.\d+).*?\[.*?\]\((\.\./results/.+?\.json)\) \|", text)
 
 
-@pytest.mark.parametrize(("figure", "file"), readme_figures())
-def test_the_readme_shows_what_the_file_holds(figure, file):
-    found = json.loads((ROOT / file).read_text())
+def test_the_summary_has_figures():
+    assert len(summary_figures()) == 4
+
+
+@pytest.mark.parametrize(("figure", "file"), summary_figures())
+def test_the_summary_shows_what_the_file_holds(figure, file):
+    found = json.loads((ROOT / "docs" / file).read_text())
     shown = found["metrics"]["mrr"]["mean"]
     assert float(figure) == pytest.approx(shown, abs=0.0005)
 
@@ -191,19 +195,20 @@ def figure(value: float) -> str:
     return f"{value:.3f}".removeprefix("0")
 
 
-def test_the_readme_says_what_the_papers_settings_gave():
+def test_the_summary_says_what_the_papers_settings_gave():
     said = []
     for name in ("fb15k237", "wn18rr"):
         found = json.loads((ROOT / "results" / f"{name}-link-paper.json").read_text())["metrics"]
         said.append(" / ".join(figure(found[k]["mean"]) for k in ("mrr", "hits_at_10")))
     words = f"we get {said[0]} on FB15k-237 and {said[1]} on WN18RR"
-    assert words in " ".join((ROOT / "README.md").read_text().split())
+    assert words in " ".join((ROOT / "docs" / "results.md").read_text().split())
 
 
 @pytest.mark.parametrize("kind", ["link", "link-bridge"])
-def test_the_readme_compares_links_as_the_files_hold_them(kind):
-    text, beside = (ROOT / "README.md").read_text(), []
-    [row] = [line for line in text.splitlines() if f"(results/wn18rr-{kind}.json)" in line]
+def test_the_summary_compares_links_as_the_files_hold_them(kind):
+    text, beside = (ROOT / "docs" / "results.md").read_text(), []
+    text = text.split("## Trained from scratch")[1]
+    [row] = [line for line in text.splitlines() if f"(../results/wn18rr-{kind}.json)" in line]
     for name in ("fb15k237", "wn18rr"):
         found = json.loads((ROOT / "results" / f"{name}-{kind}.json").read_text())
         mrr, hits = (found["metrics"][key]["mean"] for key in ("mrr", "hits_at_10"))
@@ -216,21 +221,38 @@ def test_the_readme_compares_links_as_the_files_hold_them(kind):
         assert f"bridges have {said[0]} and {said[1]}." in " ".join(text.split())
 
 
-def test_the_readme_says_how_long_using_a_model_takes_as_measured():
+def test_the_page_on_performance_says_how_long_using_a_model_takes_as_measured():
     rows = json.loads((ROOT / "benchmarks" / "use.json").read_text())["results"]
     cold, warm, bulk, added = rows[:4]
-    text = (ROOT / "README.md").read_text()
+    text = (ROOT / "docs" / "performance.md").read_text()
     assert f"| {cold['seconds']:.1f} s; {1000 * warm['seconds']:.0f} ms |" in text
     assert f"| {round(bulk['per_second'], -2):,.0f} per second |" in text
     assert f"| {1000 * added['seconds']:.0f} ms |" in text
 
 
-def test_the_readme_says_how_long_the_pretrained_model_takes_as_measured():
+def test_what_is_said_of_the_pretrained_models_time_is_what_was_measured():
     rows = json.loads((ROOT / "benchmarks" / "any_graph.json").read_text())["results"]
     cold, first, again, _, sparse = (row["seconds"] for row in rows[:5])
     words = f"| {cold:.1f} s; {1000 * first:.0f} ms ({1000 * again:.0f} ms if the relation was"
     words += f" asked before), {1000 * sparse:.0f} ms |"
-    assert words in (ROOT / "README.md").read_text()
+    assert words in (ROOT / "docs" / "performance.md").read_text()
+    words = f"answers a query on WN18RR in {1000 * sparse:.0f} ms and on FB15k-237 in"
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"{words} {1000 * first:.0f} ms" in readme
+    rows = json.loads((ROOT / "benchmarks" / "speed.json").read_text())["results"]
+    assert (
+        f"{rows[0]['ours_per_s'] / rows[0]['peer_per_s']:.0f} times as fast as PyKEEN's Nod"
+        in readme
+    )
+
+
+def test_the_readme_says_what_training_from_scratch_and_missing_facts_gave():
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    for kind, words in (("link-bridge", "reaches {} / {} on"), ("link", "{} / {} with node vec")):
+        found = json.loads((ROOT / "results" / f"fb15k237-{kind}.json").read_text())["metrics"]
+        assert words.format(*(figure(found[k]["mean"]) for k in ("mrr", "hits_at_10"))) in readme
+    found = json.loads((ROOT / "benchmarks" / "answers.json").read_text())["missing"]["codex-s"]
+    assert f"hidden, {100 * found['after']['precision@100']:.0f} are hidden ones" in readme
 
 
 @pytest.mark.parametrize("device", ["gpu", "cpu"])
@@ -321,7 +343,7 @@ def test_the_readme_shows_zero_shot_figures_as_the_page_does():
 
 def test_the_readme_shows_fine_tuned_figures_as_the_page_does():
     page, text = ((ROOT / name).read_text() for name in ("docs/results.md", "README.md"))
-    table = text.split("**Fine-tuned.**")[1].split("**Trained from scratch.**")[0]
+    table = text.split("**Fine-tuned.**")[1].split("**More.**")[0]
     rows = [line for line in table.splitlines() if line.startswith("|")][2:]
     assert len(rows) == 4
     for row in rows:
