@@ -55,7 +55,22 @@ def test_a_result_says_where_it_comes_from_and_bars_that_it_missed_are_told(summ
     assert told == any(judged(summary)[key]["mean"] < bar for key, bar in summary["bars"].items())
 
 
-@pytest.mark.parametrize("folder", sorted((ROOT / "models").iterdir()), ids=lambda p: p.name)
+FOLDERS = sorted(path.parent for path in (ROOT / "models").glob("*/config.json"))
+
+
+def test_the_list_of_models_has_their_figures():
+    lines = (ROOT / "models" / "README.md").read_text().splitlines()
+    rows = {found[1]: line for line in lines if (found := re.match(r"\| \[(\S+)\]\(", line))}
+    assert set(rows) == {folder.name for folder in FOLDERS}
+    for folder in FOLDERS:
+        card = (folder / "README.md").read_text()
+        [size] = re.findall(r"([\d,]+) parameters", card)
+        found = [re.search(rf"\| {key} \| (\S+) \|", card)[1] for key in ("mrr", "hits_at_10")]
+        shown = " / ".join(figure(float(value)) for value in found)
+        assert f"| {size} | {shown}" in rows[folder.name]
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda p: p.name)
 def test_a_model_that_ships_loads_and_is_that_of_its_result(folder):
     artifact = load_model(folder)
     [summary] = [s for s in SUMMARIES if s["name"] == folder.name] or [None]
