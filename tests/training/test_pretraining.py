@@ -77,7 +77,7 @@ def test_settings_are_checked_by_name_type_and_range():
     with pytest.raises(UnknownNameError, match=r"'dims' \(--set\)\. Closest: 'dim'.*All: .*steps"):
         change(SMALL, {"dims": 8}, "--set")
     for key, value, said in (
-        ("dim", 0, "dim must be at least 1; got 0"),
+        ("dim", 0, "dim must be at least 1 and at most 4,096; got 0"),
         ("dim", 2.5, "dim takes a whole number; got 2.5"),
         ("dim", True, "a whole number"),
         ("learning_rate", "fast", "learning_rate takes a number; got 'fast'"),
@@ -405,9 +405,33 @@ def test_a_spoilt_checkpoint_is_refused_in_words(graphs, tmp_path, spoil):
 
 
 def test_a_loss_that_is_not_finite_ends_the_run(graphs, tmp_path):
-    with pytest.raises(TrainingError, match=r"at step \d.*--set learning_rate="):
+    said = (
+        r"in step \d+, with a learning rate of .*checkpoint\.pt, of step \d.*--resume.*--set lear"
+    )
+    with pytest.raises(TrainingError, match=said):
         run(graphs, tmp_path / "run", replace(SMALL, learning_rate=1e30))
     state = runs.read_checkpoint(tmp_path / "run")  # of a step before
+    assert all(tensor.isfinite().all() for tensor in state["model"].values())
+    lower = run(graphs, tmp_path / "run", replace(SMALL, learning_rate=1e-3), resume=True)
+    assert lower["step"] == SMALL.steps
+    assert lower["settings"]["learning_rate"] == 1e-3
+    weights = load_model(tmp_path / "run").model.state_dict()
+    assert all(weight.isfinite().all() for weight in weights.values())
+
+
+def test_weights_that_are_not_finite_reach_no_checkpoint(graphs, tmp_path, monkeypatch):
+    """The step that spoils them has a finite loss itself."""
+    real = Pretrainer._update
+
+    def spoil(self, *inputs):
+        real(self, *inputs)
+        if self.step == SMALL.steps:
+            next(self.model.parameters()).data.fill_(math.inf)
+
+    monkeypatch.setattr(Pretrainer, "_update", spoil)
+    with pytest.raises(TrainingError, match=r"Weights became NaN or infinite in step \d+"):
+        run(graphs, tmp_path / "run", SMALL)
+    state = runs.read_checkpoint(tmp_path / "run")
     assert all(tensor.isfinite().all() for tensor in state["model"].values())
 
 

@@ -10,12 +10,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pathe.core.errors import ConfigError, UnknownNameError, nearest
 from pathe.core.yaml_files import load_yaml, read_text
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 T = TypeVar("T")
+MANY, TRIPLES = 10**7, 10**12  # upper bounds of counts that work and memory depend on otherwise
+SEEDS: Any = {"least": -(2**63), "most": 2**63 - 1}  # what torch accepts and files can hold
 
 
 def setting(default: T, help: str, **bounds: float) -> T:
@@ -31,20 +36,20 @@ class Config:
         "link", "predict entities, relations, or both"
     )
     # paths
-    n_paths: int = setting(4, "paths per entity, sampled in every step", least=1)
-    max_hops: int = setting(5, "longest walk, in edges", least=1)
+    n_paths: int = setting(4, "paths per entity, sampled in every step", least=1, most=10_000)
+    max_hops: int = setting(5, "longest walk, in edges", least=1, most=100)
     path_form: Literal["joined", "single"] = setting(
         "single", "an incoming and an outgoing walk joined, or only one of them"
     )
     path_source: Literal["fresh", "mined"] = setting(
         "fresh", "sample paths in every step, or mine a fixed store before training"
     )
-    n_mined: int = setting(20, "unique paths per entity in the mined store", least=1)
+    n_mined: int = setting(20, "unique paths per entity in the mined store", least=1, most=10_000)
     positions: Literal["focused", "absolute"] = setting(
         "focused", "distance to the entity, or position in the path"
     )
     # model
-    dim: int = setting(64, "width of every vector", least=2)
+    dim: int = setting(64, "width of every vector", least=2, most=16_384)
     context_counts: Literal["raw", "log1p"] = setting(
         "log1p", "scale of the relation counts that describe an entity"
     )
@@ -53,29 +58,33 @@ class Config:
     projector_layers: Literal[1, 2] = setting(
         1, "layers per direction: 1 matches the published parameter counts, 2 the paper's text"
     )
-    heads: int = setting(2, "attention heads of the path encoder", least=1)
-    layers: int = setting(1, "layers of the path encoder", least=1)
-    feedforward: int = setting(128, "width of the path encoder's feed-forward layers", least=1)
+    heads: int = setting(2, "attention heads of the path encoder", least=1, most=1024)
+    layers: int = setting(1, "layers of the path encoder", least=1, most=100)
+    feedforward: int = setting(
+        128, "width of the path encoder's feed-forward layers", least=1, most=65_536
+    )
     dropout: float = setting(0.1, "dropout in path encoder and aggregator", least=0, below=1)
     aggregator: Literal["mean", "lstm", "transformer", "transformer-joint"] = setting(
         "mean", "how an entity's paths become one vector; -joint reads both entities together"
     )
-    aggregator_layers: int = setting(1, "layers of a Transformer aggregator", least=1)
+    aggregator_layers: int = setting(1, "layers of a Transformer aggregator", least=1, most=100)
     init: Literal["none", "pretrained", "model"] = setting(
         "none", "initial weights: random, of the pre-trained model, or of the model given as --from"
     )
     relation_vectors: Literal["table", "graph", "both"] = setting(
         "table", "learned per relation, computed from the graph (for any graph), or both"
     )
-    relation_layers: int = setting(4, "layers of the encoder of a graph's relations", least=1)
+    relation_layers: int = setting(
+        4, "layers of the encoder of a graph's relations", least=1, most=100
+    )
     bridge: Literal["none", "paths"] = setting(
         "none", "also score all paths between the two entities of a triple"
     )
-    bridge_dim: int = setting(32, "width of a bridge's states", least=1)
-    bridge_hops: int = setting(4, "longest path between two entities, in edges", least=1)
+    bridge_dim: int = setting(32, "width of a bridge's states", least=1, most=4096)
+    bridge_hops: int = setting(4, "longest path between two entities, in edges", least=1, most=100)
     pair_hops: int = setting(
         3, "longest path between two entities whose relation is asked, with init=pretrained",
-        least=1,
+        least=1, most=100,
     )  # fmt: skip
     bridge_dropout: float = setting(
         0.0, "share of training queries without bridges", least=0, below=1
@@ -85,48 +94,67 @@ class Config:
         "ce", "link loss: cross-entropy, binary cross-entropy, self-adversarial"
     )
     label_smoothing: float = setting(0.0, "label smoothing of the losses", least=0, below=1)
-    margin: float = setting(10.0, "margin of nssa", least=0)
-    temperature: float = setting(1.0, "temperature of nssa", least=0)
+    margin: float = setting(10.0, "margin of nssa", least=0, most=10**6)
+    temperature: float = setting(1.0, "temperature of nssa", least=0, most=10**6)
     class_weights: bool = setting(False, "weigh all relations equally in the relation loss")
     link_weight: float = setting(
         0.5, "multi: weight of the link loss; the relation loss gets the rest", least=0, most=1
     )
-    negatives: int = setting(256, "negatives per positive and side", least=1)
+    negatives: int = setting(256, "negatives per positive and side", least=1, most=MANY)
     negative_sampling: Literal["each", "shared", "all"] = setting(
         "shared", "sampled per positive, sampled per batch, or all entities"
     )
     hold_out_batch: bool = setting(True, "hide a batch's edges from contexts, walks and bridges")
     hold_out_pairs: bool = setting(False, "also hide other edges between the same entities")
     # optimisation
-    batch_size: int = setting(1024, "positives per batch", least=1)
-    accumulate_batches: int = setting(1, "batches per optimiser step", least=1)
+    batch_size: int = setting(1024, "positives per batch", least=1, most=MANY)
+    accumulate_batches: int = setting(1, "batches per optimiser step", least=1, most=MANY)
     learning_rate: float = setting(1e-3, "learning rate of Adam", above=0)
     schedule: Literal["constant", "cosine"] = setting("constant", "learning-rate schedule")
-    gradient_clip: float = setting(1.0, "maximum gradient norm; 0: no clipping", least=0)
-    max_epochs: int = setting(100, "maximum number of epochs", least=1)
-    epoch_triples: int = setting(0, "triples per epoch, drawn at random; 0: all", least=0)
-    minutes: float = setting(0.0, "training stops after this many minutes; 0: no limit", least=0)
-    patience: int = setting(10, "validations without improvement before early stopping", least=1)
-    min_delta: float = setting(0.0, "smallest gain in validation score that counts", least=0)
-    valid_negatives: int = setting(99, "validation negatives per side; 0: all entities", least=0)
-    valid_triples: int = setting(0, "most validation triples per validation; 0: all", least=0)
-    validate_every: int = setting(1, "epochs between validations", least=1)
-    seed: int = setting(0, "seed of weights, batches, paths, negatives and dropout")
+    gradient_clip: float = setting(
+        1.0, "maximum gradient norm; 0: no clipping", least=0, most=10**6
+    )
+    max_epochs: int = setting(100, "maximum number of epochs", least=1, most=MANY)
+    epoch_triples: int = setting(
+        0, "triples per epoch, drawn at random; 0: all", least=0, most=TRIPLES
+    )
+    minutes: float = setting(
+        0.0, "training stops after this many minutes; 0: no limit", least=0, most=10**6
+    )
+    patience: int = setting(
+        10, "validations without improvement before early stopping", least=1, most=MANY
+    )
+    min_delta: float = setting(
+        0.0, "smallest gain in validation score that counts", least=0, most=1
+    )
+    valid_negatives: int = setting(
+        99, "validation negatives per side; 0: all entities", least=0, most=MANY
+    )
+    valid_triples: int = setting(
+        0, "most validation triples per validation; 0: all", least=0, most=TRIPLES
+    )
+    validate_every: int = setting(1, "epochs between validations", least=1, most=MANY)
+    seed: int = setting(0, "seed of weights, batches, paths, negatives and dropout", **SEEDS)
     # evaluation
     test_paths: int = setting(
-        16, "paths per entity in evaluation and prediction; 0: same as n_paths", least=0
+        16, "paths per entity in evaluation and prediction; 0: same as n_paths", least=0,
+        most=10_000,
+    )  # fmt: skip
+    test_triples: int = setting(
+        0, "most triples in the evaluation after training; 0: all", least=0, most=TRIPLES
     )
-    test_triples: int = setting(0, "most triples in the evaluation after training; 0: all", least=0)
     # hardware
     accelerator: Literal["auto", "cpu", "gpu"] = setting("auto", "auto: a GPU if there is one")
-    devices: int = setting(1, "number of devices; two or more train data-parallel", least=1)
+    devices: int = setting(
+        1, "number of devices; two or more train data-parallel", least=1, most=1024
+    )
     precision: Literal["auto", "32", "bf16"] = setting("auto", "auto: 32 (TF32 on a GPU)")
     cuda_graphs: bool = setting(
         True, "on a GPU, run training steps of models with entity vectors as CUDA graphs"
     )
 
     def __post_init__(self) -> None:
-        _check_bounds(self)
+        check_bounds(self)
         _check_combinations(self)
 
     @property
@@ -223,13 +251,30 @@ def read_preset(name: str, say: Say | None = None) -> Config:
 
 
 def describe_settings(config: Config) -> list[tuple[str, str, str]]:
-    """Returns (name, value, choices and help) of every setting."""
+    """Returns (name, value; choices, help and bounds) of every setting."""
     rows = []
     for name, declared in KEYS.items():
         choices = ", ".join(map(str, typing.get_args(_TYPES[name])))
         meaning = f"{choices}: {declared.metadata['help']}".removeprefix(": ")
+        if (bounds := declared.metadata["bounds"]) and bounds != SEEDS:
+            meaning += f" ({bounds_in_words(bounds)})"
         rows.append((name, str(getattr(config, name)), meaning))
     return rows
+
+
+def check_bounds(settings: DataclassInstance) -> None:
+    """Raises an error if a setting of a dataclass is out of its declared bounds."""
+    for declared in fields(settings):
+        value, bounds = getattr(settings, declared.name), declared.metadata["bounds"]
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{declared.name} must be a finite number; got {value}.")
+        if not all(BOUNDS[name][1](value, bound) for name, bound in bounds.items()):
+            raise ConfigError(f"{declared.name} must be {bounds_in_words(bounds)}; got {value}.")
+
+
+def bounds_in_words(bounds: Mapping[str, float]) -> str:
+    """Returns words such as `at least 1 and at most 100`."""
+    return " and ".join(f"{BOUNDS[name][0]} {bound:,}" for name, bound in bounds.items())
 
 
 def _value(key: str, value: Any, source: str) -> Any:
@@ -252,18 +297,15 @@ def _value(key: str, value: Any, source: str) -> Any:
     accepted = (int, float) if kind is float else kind
     if isinstance(value, bool) != (kind is bool) or not isinstance(value, accepted):
         raise ConfigError(f"{key} takes {_KIND[kind]}; got {value!r} ({source}).")
-    return kind(value)
+    return to_number(key, kind, value)
 
 
-def _check_bounds(config: Config) -> None:
-    for key, declared in KEYS.items():
-        value = getattr(config, key)
-        if _TYPES[key] is float and not math.isfinite(value):
-            raise ConfigError(f"{key} must be a finite number; got {value}.")
-        bounds = [(*BOUNDS[name], bound) for name, bound in declared.metadata["bounds"].items()]
-        if not all(holds(value, bound) for _, holds, bound in bounds):
-            range_ = " and ".join(f"{words} {bound}" for words, _, bound in bounds)
-            raise ConfigError(f"{key} must be {range_}; got {value}.")
+def to_number(key: str, kind: type, value: Any) -> Any:
+    """Converts a checked value; a whole number may be too large for a float."""
+    try:
+        return kind(value)
+    except OverflowError:
+        raise ConfigError(f"{key} must be a finite number; got one of too many digits.") from None
 
 
 def _check_combinations(config: Config) -> None:

@@ -1,15 +1,14 @@
-"""Checks of a dataclass of numbers declared by `setting`: their names, types and ranges."""
+"""Changes a dataclass of numbers declared by `setting`; checks names and types."""
 
 from __future__ import annotations
 
 import contextlib
-import math
 import typing
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pathe.core.config import BOUNDS
+from pathe.core.config import to_number
 from pathe.core.errors import ConfigError, UnknownNameError, nearest
 
 if TYPE_CHECKING:
@@ -37,18 +36,6 @@ def change(base: Settings, changed: Mapping[str, Any], source: str) -> Settings:
     return replace(base, **checked)
 
 
-def check_ranges(settings: DataclassInstance) -> None:
-    """Raises an error if a setting is out of its declared range."""
-    for declared in fields(settings):
-        value = getattr(settings, declared.name)
-        if not math.isfinite(value):
-            raise ConfigError(f"{declared.name} must be a finite number; got {value}.")
-        bounds = [(*BOUNDS[name], bound) for name, bound in declared.metadata["bounds"].items()]
-        if not all(holds(value, bound) for _, holds, bound in bounds):
-            range_ = " and ".join(f"{words} {bound}" for words, _, bound in bounds)
-            raise ConfigError(f"{declared.name} must be {range_}; got {value}.")
-
-
 def _value(key: str, value: Any, kind: type, source: str) -> Any:
     if kind is float and isinstance(value, str):  # YAML reads 1e-3 as text
         with contextlib.suppress(ValueError):
@@ -56,4 +43,4 @@ def _value(key: str, value: Any, kind: type, source: str) -> Any:
     accepted = (int, float) if kind is float else int
     if isinstance(value, bool) or not isinstance(value, accepted):
         raise ConfigError(f"{key} takes {KINDS[kind]}; got {value!r} ({source}).")
-    return kind(value)
+    return to_number(key, kind, value)

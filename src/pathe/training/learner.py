@@ -49,6 +49,11 @@ def cosine(step: int, total: int) -> float:
     return (1 + math.cos(math.pi * min((step - warmup) / max(total - warmup, 1), 1))) / 2
 
 
+def weights_are_finite(model: torch.nn.Module) -> bool:
+    """Whether no weight is NaN or infinite; synchronises with a GPU."""
+    return all(bool(weight.isfinite().all()) for weight in model.parameters())
+
+
 class Learner(pl.LightningModule, ABC):
     """Trains a model in batches of triples; subclasses compute the loss and validate."""
 
@@ -86,11 +91,25 @@ class Learner(pl.LightningModule, ABC):
 
     def on_train_start(self) -> None:
         """Validates a model that isn't new as it is, for comparison."""
+        self._take_rate()
         if self.config.init != "none" and self.start_score is None and len(self.valid_M3):
             self.model.eval()
             found = self.validate()
             self.start_score = sum(metrics["mrr"] for metrics in found.values()) / len(found)
             self.model.train()
+
+    def _take_rate(self) -> None:
+        """Gives the optimiser the configured learning rate: a checkpoint may have another one."""
+        rate, factor = self.config.learning_rate, 1.0
+        for scheduled in self.trainer.lr_scheduler_configs:
+            schedule: Any = scheduled.scheduler
+            if schedule.base_lrs == [rate]:
+                return
+            schedule.base_lrs = [rate]
+            factor = schedule.lr_lambdas[0](schedule.last_epoch)
+        for optimizer in self.trainer.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate * factor
 
     def train_dataloader(self) -> Batches:
         self.world, self.rank = self.trainer.world_size, self.trainer.global_rank
@@ -104,6 +123,8 @@ class Learner(pl.LightningModule, ABC):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self.check_loss()  # so that a checkpoint never has weights after a bad loss
+        if not weights_are_finite(self.model):  # which the next loss would show
+            raise TrainingError(f"Weights became NaN or infinite {self._at()}.")
         checkpoint["batches"] = self.batches.state_dict()
         checkpoint["seconds"] = self.seconds
         checkpoint["loss"] = (float(self.loss_sum), self.loss_count)
@@ -189,12 +210,16 @@ class Learner(pl.LightningModule, ABC):
     def check_loss(self) -> None:
         """Raises a TrainingError if a loss so far was not finite."""
         if not self.finite:
-            at = self.batches
-            raise TrainingError(
-                f"The loss became NaN or infinite in epoch {at.epoch}, at batch {at.done - 1} or "
-                f"shortly before. Lower learning_rate ({self.config.learning_rate}), set "
-                "gradient_clip, or use context_counts=log1p. Earlier epochs' checkpoints are kept."
-            )
+            raise TrainingError(f"The loss became NaN or infinite {self._at()}.")
+
+    def _at(self) -> str:
+        """Says which step this is, and its learning rate; a GPU is asked only now and then."""
+        step, rate = self.trainer.global_step, self.trainer.optimizers[0].param_groups[0]["lr"]
+        before = "" if self.device.type == "cpu" else f", or up to {CHECK_EVERY} steps before"
+        return (
+            f"in step {step:,} (epoch {self.batches.epoch + 1}){before}, with a learning rate of "
+            f"{rate:.3g}"
+        )
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         with torch.autocast(self.device.type, enabled=False):  # as in evaluation

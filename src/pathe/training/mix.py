@@ -13,10 +13,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from pathe.core.config import setting
+from pathe.core.config import MANY, SEEDS, check_bounds, setting
 from pathe.core.errors import ConfigError
 from pathe.core.randomness import draw, keyed
-from pathe.core.settings import check_ranges
 from pathe.core.tensors import Tensors
 from pathe.core.types import SIDES
 from pathe.data.triples import unique_triples
@@ -43,9 +42,9 @@ class MixSettings:
     whole_share: float = setting(
         0.3, "fraction of steps on whole graphs instead of subgraphs", least=0, most=1
     )
-    n_subgraphs: int = setting(256, "subgraphs in the mix", least=1)
-    least_entities: int = setting(300, "entities of the smallest subgraph", least=2)
-    most_entities: int = setting(5000, "entities of the largest subgraph", least=2)
+    n_subgraphs: int = setting(256, "subgraphs in the mix", least=1, most=10**6)
+    least_entities: int = setting(300, "entities of the smallest subgraph", least=2, most=MANY)
+    most_entities: int = setting(5000, "entities of the largest subgraph", least=2, most=MANY)
     thin_share: float = setting(
         0.7, "fraction of subgraphs that are sampled without some of their edges", least=0, most=1
     )
@@ -67,15 +66,15 @@ class MixSettings:
     relation_share: float = setting(
         0.25, "fraction of steps that predict relations instead of entities", least=0, most=1
     )
-    least_batch: int = setting(16, "minimum batch size, in triples", least=1)
-    most_batch: int = setting(128, "maximum batch size, in triples", least=1)
+    least_batch: int = setting(16, "minimum batch size, in triples", least=1, most=MANY)
+    most_batch: int = setting(128, "maximum batch size, in triples", least=1, most=MANY)
     work: int = setting(
-        1 << 23, "batch size times edges: larger graphs get smaller batches", least=1
+        1 << 23, "batch size times edges: larger graphs get smaller batches", least=1, most=1 << 40
     )
-    seed: int = setting(0, "seed of weights, graphs and batches")
+    seed: int = setting(0, "seed of weights, graphs and batches", **SEEDS)
 
     def __post_init__(self) -> None:
-        check_ranges(self)
+        check_bounds(self)
         for least, most in (("least_entities", "most_entities"), ("least_batch", "most_batch")):
             if getattr(self, least) > getattr(self, most):
                 raise ConfigError(

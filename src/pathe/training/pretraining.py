@@ -16,13 +16,14 @@ import torch
 import torch.utils.deterministic
 from torch import Tensor
 
-from pathe.core.config import Config, setting
+from pathe.core.config import MANY, Config, setting
 from pathe.core.errors import TrainingError
 from pathe.model.builder import build_foundation
 from pathe.model.foundation import FoundationModel
 from pathe.model.frontier import Frontier
 from pathe.model.propagation import Kept, Reach
 from pathe.training.callbacks import tf32
+from pathe.training.learner import weights_are_finite
 from pathe.training.losses import ce
 from pathe.training.mix import Mix, MixGraph, MixSettings, MixStep
 
@@ -36,18 +37,20 @@ Made = TypeVar("Made")
 class Pretraining(MixSettings):
     """Every setting of a pre-training run; those of the mix are inherited."""
 
-    dim: int = setting(64, "width of all vectors and states", least=1)
-    n_hops: int = setting(6, "longest path between two entities, in edges", least=1)
-    n_layers: int = setting(4, "layers of the encoder of a graph's relations", least=1)
-    steps: int = setting(20_000, "steps of the whole run", least=1)
+    dim: int = setting(64, "width of all vectors and states", least=1, most=4096)
+    n_hops: int = setting(6, "longest path between two entities, in edges", least=1, most=100)
+    n_layers: int = setting(4, "layers of the encoder of a graph's relations", least=1, most=100)
+    steps: int = setting(20_000, "steps of the whole run", least=1, most=10**9)
     learning_rate: float = setting(2e-3, "highest learning rate of AdamW", above=0)
-    weight_decay: float = setting(1e-4, "weight decay of AdamW", least=0)
-    gradient_clip: float = setting(1.0, "maximum gradient norm; 0: no clipping", least=0)
-    warm_up: int = setting(
-        200, "steps in which the learning rate rises; at most a tenth of all", least=0
+    weight_decay: float = setting(1e-4, "weight decay of AdamW", least=0, most=1000)
+    gradient_clip: float = setting(
+        1.0, "maximum gradient norm; 0: no clipping", least=0, most=10**6
     )
-    valid_every: int = setting(1000, "steps between validations", least=1)
-    valid_triples: int = setting(500, "validation triples per graph", least=1)
+    warm_up: int = setting(
+        200, "steps in which the learning rate rises; at most a tenth of all", least=0, most=10**9
+    )
+    valid_every: int = setting(1000, "steps between validations", least=1, most=10**9)
+    valid_triples: int = setting(500, "validation triples per graph", least=1, most=MANY)
 
     @property
     def config(self) -> Config:
@@ -173,10 +176,19 @@ class Pretrainer:
         for task, (total, _) in self.losses.state().items():
             if not math.isfinite(total):
                 raise TrainingError(
-                    f"The loss of {task} prediction is {total} at step {self.step:,}. Start again "
-                    "with a lower learning rate, e.g. --set learning_rate="
-                    f"{self.settings.learning_rate / 4:g}, in another folder."
+                    f"The loss of {task} prediction became NaN or infinite {self._at()}."
                 )
+
+    def check_weights(self) -> None:
+        """Raises an error if weights aren't finite, which the next loss would show."""
+        if not weights_are_finite(self.model):
+            raise TrainingError(f"Weights became NaN or infinite {self._at()}.")
+
+    def _at(self) -> str:
+        """Says which step has just been made, and its learning rate."""
+        step = max(self.step - 1, 0)
+        before = "" if self.mix.device.type == "cpu" else f", or up to {READ_EVERY} steps before"
+        return f"in step {step:,}{before}, with a learning rate of {self.settings.rate(step):.3g}"
 
     def state(self) -> dict[str, Any]:
         """Returns all that the next steps depend on, besides settings and graphs."""

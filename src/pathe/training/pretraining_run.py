@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pathe.core.config import current_names
-from pathe.core.errors import ConfigError, DataError, Interrupted, ModelError
+from pathe.core.errors import ConfigError, DataError, Interrupted, ModelError, TrainingError
 from pathe.core.files import write_json
 from pathe.core.hardware import commit, device_name, peak_memory
 from pathe.core.settings import change
@@ -133,8 +133,21 @@ def _pretrain(
     run = PretrainingRun(place, about, pretrainer, judged, reports)
     run.start(state)
     with stopping(f"Stopped. Resume with {run.how}"):
-        run.go()
+        try:
+            run.go()
+        except TrainingError as error:
+            raise TrainingError(f"{error} {_with_another_rate(place.folder, settings)}") from None
         return run.finish()
+
+
+def _with_another_rate(folder: Path, settings: Pretraining) -> str:
+    """Says how to go on with a lower learning rate after a loss that isn't finite."""
+    step = read_checkpoint(folder)["step"]
+    return (
+        f"The last checkpoint is good: {folder / CHECKPOINT}, of step {step:,}. Go on from there "
+        f"with a lower rate: the same graphs and --resume --out {folder} --set learning_rate="
+        f"{settings.learning_rate / 4:.2g}."
+    )
 
 
 def name_graphs(
@@ -212,6 +225,8 @@ def differences(stored: dict[str, Any], wanted: dict[str, Any]) -> str:
     """Describes settings and graphs that differ between two runs."""
     found, were_set = [], asdict(Pretraining()) | stored["settings"]  # others had their default
     for key, now in wanted["settings"].items():
+        if key == "learning_rate":  # a lower one helps after a loss that isn't finite
+            continue
         if (was := were_set[key]) != now:
             why = ""
             if key == "steps":
@@ -377,7 +392,8 @@ class PretrainingRun:
         return self.seconds_before + time.perf_counter() - self.begin
 
     def save(self) -> None:
-        """Writes the checkpoint."""
+        """Writes the checkpoint; never with weights that aren't finite."""
+        self.pretrainer.check_weights()
         state = self.pretrainer.state() | {
             "about": self.about,
             "seconds": self.seconds,

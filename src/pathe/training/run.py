@@ -207,6 +207,7 @@ def _stored_start(run: Run, prepared: PreparedGraph, start: Artifact | None) -> 
 def check_resumable(folder: Path, config: Config, fingerprint: str) -> None:
     """Raises an error if the folder has a run with other settings or data."""
     about = {"data_fingerprint": fingerprint, **config.as_dict()}
+    about.pop("learning_rate")  # a lower one helps after a loss that isn't finite
     if (folder / SETTINGS).is_file() and (was := differences(_stored_settings(folder), about)):
         raise ConfigError(f"{folder}: can't resume with other settings or data: {was}.")
 
@@ -358,6 +359,8 @@ def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
         trainer = _trainer(run, validates, stop_key)
         try:
             trainer.fit(learner, ckpt_path=run.last)
+        except TrainingError as error:
+            raise TrainingError(f"{error} {_with_another_rate(run)}") from None
         except UNREADABLE as error:
             if run.last is None or trainer.global_step:
                 raise
@@ -394,6 +397,20 @@ def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
             run.say(averaged.words(epoch, which))
             score = averaged.own_score
     return Fitted(learner, trainer.current_epoch, score, seconds, peak, device, averaged)
+
+
+def _with_another_rate(run: Run) -> str:
+    """Says how to go on with a lower learning rate after a loss that isn't finite."""
+    rate = f"--set learning_rate={run.config.learning_rate / 4:.2g}"
+    last = run.folder / CHECKPOINTS / "last.ckpt"
+    if not last.is_file():
+        return f"There is no checkpoint yet: start again with {rate} and another --out."
+    step = read_checkpoint(last)["global_step"]
+    return (
+        f"The last checkpoint is good: {last}, of step {step:,}. Go on from there with a lower "
+        f"rate: pathe train DATA --resume --out {run.folder} {rate}. Or start again with a lower "
+        "gradient_clip, or with context_counts=log1p."
+    )
 
 
 def _export(run: Run, fitted: Fitted, prepared: PreparedGraph) -> tuple[Artifact, dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from pathe.core.config import Config, configure
-from pathe.core.errors import ConfigError, Interrupted
+from pathe.core.errors import ConfigError, Interrupted, TrainingError
 from pathe.core.files import replacing, write_json
 from pathe.core.hardware import pick_device
 from pathe.core.yaml_files import read_settings_file
@@ -105,6 +105,8 @@ def _train(
     except Interrupted as stopped:
         text = f"Stopped and saved. Resume with: pathe train DATA --resume --out {folder}"
         raise Interrupted(text, stopped.code - 128) from None
+    except TrainingError as error:  # the run to resume is that of all candidates
+        raise TrainingError(str(error).replace(f"--out {place}", f"--out {folder}")) from None
 
 
 def stored_candidates(folder: Path | None) -> dict[str, Config] | None:
