@@ -121,3 +121,11 @@ def test_empty_arrays_are_arrays(tmp_path):
     with text_writer(tmp_path / "t"):
         pass
     assert mapped_text(tmp_path / "t").to_pylist() == []
+
+
+def test_a_sample_of_keys_does_not_keep_the_others_in_memory():
+    """Samples of all chunks live at once: views would hold every key of a large graph."""
+    keys = np.arange(1000)
+    some = sampled(keys)
+    assert not np.shares_memory(some, keys)
+    assert 0 < len(some) < len(keys)

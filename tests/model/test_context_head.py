@@ -68,11 +68,11 @@ def test_a_context_computed_by_hand():
     logs = torch.tensor([3.0, 1, 1, 1, 2, 1]).log()  # log1p of the counts
     assert logs.count_nonzero() == 2
     for contexts in (found, as_dense(found)):
-        torch.testing.assert_close(contexts.rows(torch.tensor([1]))[0], logs / logs.sum())
+        torch.testing.assert_close(contexts.at(torch.tensor([1]))[0][0], logs / logs.sum())
         torch.testing.assert_close(contexts.counts(torch.arange(K))[1], logs)
     torch.testing.assert_close(found.sums_E[1], logs.sum())
     torch.testing.assert_close(found.degrees_E[1], torch.tensor(4.0).log())
-    assert not found.rows(torch.tensor([5])).any()
+    assert not found.at(torch.tensor([5]))[0].any()
     assert found.degrees_E[5] == 0
 
 
@@ -81,7 +81,7 @@ def test_held_out_edges_are_in_no_context():
     left = [row for i, row in enumerate(rows) if i % HELD_OUT]
     found, expected = some_contexts(), contexts_of(left)
     everything = torch.arange(N)
-    torch.testing.assert_close(found.rows(everything), expected.rows(everything))
+    torch.testing.assert_close(found.at(everything), expected.at(everything))
     torch.testing.assert_close(found.counts(torch.arange(K)), expected.counts(torch.arange(K)))
     torch.testing.assert_close(found.degrees_E, expected.degrees_E)
     counts = torch.zeros(N, K)
@@ -96,7 +96,7 @@ def test_no_edges_at_all():
     for found in (contexts_of([]), contexts_of([(0, 0, 1)], [0])):
         for contexts in (found, as_dense(found)):
             assert not contexts.read(torch.ones(K, 2)).any()
-            assert not contexts.rows(torch.tensor([0, 1])).any()
+            assert not contexts.at(torch.tensor([0, 1]))[0].any()
             assert not contexts.counts(torch.tensor([0, 3])).any()
 
 
@@ -114,7 +114,7 @@ def test_dense_and_sparse_contexts_give_the_same(device):
         scores = head.score(query, head.candidates(contexts, vectors, kinds), rows)
         pairs = head.pairs(contexts, vectors, kinds, sources, sources.flip(0))
         (scores.cos().sum() + pairs.sin().sum()).backward()
-        parts = contexts.read(x), contexts.rows(sources), contexts.counts(kinds), scores, pairs
+        parts = contexts.read(x), contexts.at(sources)[0], contexts.counts(kinds), scores, pairs
         found.append([*parts, vectors.grad, *(p.grad for p in head.parameters())])
     assert all(part.any() for part in found[0])
     for one, other in zip(*found, strict=True):

@@ -134,7 +134,7 @@ def test_a_step_sees_nothing_of_held_out_edges():
         torch.testing.assert_close(step.graph.meetings, alone.meetings)
         every, kinds = torch.arange(n), torch.arange(2 * r)
         one, other = step.graph.contexts, alone.contexts
-        torch.testing.assert_close(one.rows(every), other.rows(every))
+        torch.testing.assert_close(one.at(every), other.at(every))
         torch.testing.assert_close(one.counts(kinds), other.counts(kinds))
         torch.testing.assert_close(one.degrees_E, other.degrees_E)
         torch.testing.assert_close(one.sums_E, other.sums_E)

@@ -98,8 +98,9 @@ def choose_pivots(sample: Keys, n_rows: int) -> Keys:
 
 
 def sampled(keys: Keys) -> Keys:
-    """Returns some of the keys, for `choose_pivots`."""
-    return keys[::_SAMPLE]
+    """Returns a copy of some of the keys, for `choose_pivots`; a view would keep all of them."""
+    some: Keys = keys[::_SAMPLE].copy()
+    return some
 
 
 def in_buckets(

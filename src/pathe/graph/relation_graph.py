@@ -65,54 +65,184 @@ def arrivals(edges: Edges) -> Arrivals:
     )
 
 
+@dataclass(frozen=True)
+class Meetings(Tensors):
+    """How often two kinds meet, in whole numbers: all that a relation graph is computed from.
+
+    A pair of kinds is a code, a * K + b, ascending. Sizes are those of groups of kinds: groups of
+    size s are counted at place s.
+    """
+
+    n_kinds: int
+    codes_S: Tensor  # kinds that arrive at the same entities
+    shared_S: Tensor  # entities that they share
+    entities_K: Tensor  # entities that have each kind
+    entity_sizes: Tensor  # entities by their number of kinds
+    codes_J: Tensor  # kinds that connect the same ordered pairs of entities
+    joined_J: Tensor  # pairs that they share
+    edges_K: Tensor  # kept edges of each kind
+    pair_sizes: Tensor  # pairs by their number of kinds
+
+
 def relation_graph(index: Arrivals, keep_M: Tensor) -> Tensor:
-    """Returns the meetings of kinds along kept edges as a (T * K, K) matrix, sparse if it is large.
+    """Returns the meetings of kinds along kept edges, see `relation_matrix`."""
+    return relation_matrix(count_meetings(index, keep_M))
+
+
+def count_meetings(index: Arrivals, keep_M: Tensor) -> Meetings:
+    """Counts the meetings of kinds along kept edges.
+
+    Where thousands of kinds would make too many meetings, the entities with the most kinds are
+    ignored: at a hub, every kind would meet every other.
+    """
+    n, entries_P = index.n_kinds, index.counts(keep_M) > 0
+    entities_P, kinds_P = index.entities_P[entries_P], index.kinds_P[entries_P]
+    entity_sizes, codes_S, shared_S = _meet(entities_P, kinds_P, n)
+    entities_K = torch.bincount(kinds_P, minlength=n)
+    slots_N = index.by_pair_M[keep_M[index.by_pair_M]]
+    kinds_N = index.kinds_M[slots_N]
+    pair_sizes, codes_J, joined_J = _meet(index.pair_M[slots_N], kinds_N, n)
+    edges_K = torch.bincount(kinds_N, minlength=n)
+    return Meetings(
+        n, codes_S, shared_S, entities_K, entity_sizes, codes_J, joined_J, edges_K, pair_sizes
+    )
+
+
+def meetings_without(
+    whole: Meetings, index: Arrivals, counts_P: Tensor, slots_H: Tensor
+) -> Meetings | None:
+    """Returns the meetings of a whole graph without some slots; looks only at what changes.
+
+    counts_P are the edges per entry of the whole graph. Returns None if other hubs than before
+    would be ignored: then all has to be counted again.
+    """
+    n, lost_H = whole.n_kinds, torch.ones_like(slots_H)
+    entries_U, rows_H = index.entry_M[slots_H].unique(return_inverse=True)
+    lost_U = torch.zeros_like(entries_U).index_add_(0, rows_H, lost_H)
+    gone_G = entries_U[counts_P[entries_U] <= lost_U]
+    entities_F = index.entities_P[gone_G].unique()
+    rows_N, entries_N = expand(*rows_of(index.starts_E, len(index.kinds_P), entities_F))
+    at_entities = _change(
+        (whole.codes_S, whole.shared_S, whole.entity_sizes), rows_N, index.kinds_P[entries_N],
+        ~torch.isin(entries_N, gone_G), n,
+    )  # fmt: skip
+    pairs_F = index.pair_M[slots_H].unique()
+    starts_F = _first_slots(index, pairs_F)
+    rows_N, places_N = expand(starts_F, _first_slots(index, pairs_F + 1) - starts_F)
+    slots_N = index.by_pair_M[places_N]
+    at_pairs = _change(
+        (whole.codes_J, whole.joined_J, whole.pair_sizes), rows_N, index.kinds_M[slots_N],
+        ~torch.isin(slots_N, slots_H), n,
+    )  # fmt: skip
+    if at_entities is None or at_pairs is None:
+        return None
+    codes_S, shared_S, entity_sizes = at_entities
+    codes_J, joined_J, pair_sizes = at_pairs
+    entities_K = whole.entities_K - torch.bincount(index.kinds_P[gone_G], minlength=n)
+    edges_K = whole.edges_K - torch.bincount(index.kinds_M[slots_H], minlength=n)
+    return Meetings(
+        n, codes_S, shared_S, entities_K, entity_sizes, codes_J, joined_J, edges_K, pair_sizes
+    )
+
+
+def relation_matrix(found: Meetings) -> Tensor:
+    """Returns meetings as a (T * K, K) matrix, sparse if it is large.
 
     Block t has K x K values; row a describes how kind a meets each kind b. Four blocks are about
     the entities at which a and b arrive or leave (both arrive, b leaves, a leaves, both leave): met
     or not. Four are shared entities, four the share of b's entities that are shared; rows of these
     twelve sum to 1. The last two are edges between the same two entities: the share of a's edges
     that have one of kind b beside them, and the share of b's edges.
-
-    Where thousands of kinds would make too many meetings, the entities with the most kinds are
-    ignored: at a hub, every kind would meet every other.
     """
-    n, entries_P = index.n_kinds, index.counts(keep_M) > 0
-    at = index.entities_P[entries_P], index.kinds_P[entries_P]
-    a_S, b_S, shared_S = _meet(*at, n)
-    sizes_K = torch.bincount(at[1], minlength=n)
-    rows, columns, values = [], [], []
+    n, a_S, b_S = found.n_kinds, found.codes_S // found.n_kinds, found.codes_S % found.n_kinds
+    shared_S, rows, columns, values = found.shared_S.float(), [], [], []
     for leaves_a, leaves_b in ((0, 0), (0, 1), (1, 0), (1, 1)):
         # kind k leaves from where its inverse arrives
         rows.append((a_S + leaves_a * n // 2) % n)
         columns.append((b_S + leaves_b * n // 2) % n)
-        each = torch.ones_like(shared_S), shared_S, shared_S / sizes_K[b_S]
+        each = torch.ones_like(shared_S), shared_S, shared_S / found.entities_K[b_S]
         values.append([_normalised(v, rows[-1], n) for v in each])
-    slots_N = index.by_pair_M[keep_M[index.by_pair_M]]
-    a_J, b_J, shared_J = _meet(index.pair_M[slots_N], index.kinds_M[slots_N], n)
-    edges_K = torch.bincount(index.kinds_M[slots_N], minlength=n)
+    a_J, b_J, joined_J = found.codes_J // n, found.codes_J % n, found.joined_J.float()
     blocks = [
         *((rows[i], columns[i], values[i][v]) for v in range(3) for i in range(4)),
-        (a_J, b_J, shared_J / edges_K[a_J]),
-        (a_J, b_J, shared_J / edges_K[b_J]),
+        (a_J, b_J, joined_J / found.edges_K[a_J]),
+        (a_J, b_J, joined_J / found.edges_K[b_J]),
     ]
     return _stack(blocks, n)
 
 
+def rows_of(starts_E: Tensor, n_entries: int, entities_C: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the first entry and the number of entries of some entities in sparse rows."""
+    last = len(starts_E) - 1
+    ends_C = starts_E[(entities_C + 1).clamp(max=last)].masked_fill(entities_C == last, n_entries)
+    starts_C = starts_E[entities_C]
+    return starts_C, ends_C - starts_C
+
+
+def _first_slots(index: Arrivals, pairs_F: Tensor) -> Tensor:
+    """Returns where the slots of pairs start in by_pair_M, by a binary search."""
+    low_F = torch.zeros_like(pairs_F)
+    high_F = torch.full_like(pairs_F, len(index.by_pair_M))
+    for _ in range(len(index.by_pair_M).bit_length()):
+        middle_F = (low_F + high_F) // 2
+        open_F = low_F < high_F
+        at_F = index.pair_M[index.by_pair_M[middle_F.clamp(max=len(index.by_pair_M) - 1)]]
+        low_F = torch.where(open_F & (at_F < pairs_F), middle_F + 1, low_F)
+        high_F = torch.where(open_F & (at_F >= pairs_F), middle_F, high_F)
+    return low_F
+
+
+def _change(
+    counted: tuple[Tensor, Tensor, Tensor], groups_N: Tensor, kinds_N: Tensor, left_N: Tensor,
+    n_kinds: int,
+) -> tuple[Tensor, Tensor, Tensor] | None:  # fmt: skip
+    """Returns codes, counts and sizes of groups after some groups have lost kinds.
+
+    Takes all kinds of these groups, and which are left. Returns None if the limit of sizes changes.
+    """
+    codes_S, counts_S, sizes = counted
+    before_G = groups_N.unique_consecutive(return_counts=True)[1]
+    after_G = groups_N[left_N].unique_consecutive(return_counts=True)[1]
+    n = len(sizes)
+    after = sizes - torch.bincount(before_G, minlength=n) + torch.bincount(after_G, minlength=n)
+    limit = _limit(sizes, n_kinds)
+    if limit != _limit(after, n_kinds):
+        return None
+    lost, lost_counts = _pairs_of(kinds_N, before_G, n_kinds, limit)
+    kept, kept_counts = _pairs_of(kinds_N[left_N], after_G, n_kinds, limit)
+    codes_S, rows_N = torch.cat([codes_S, lost, kept]).unique(return_inverse=True)
+    changes_N = torch.cat([counts_S, -lost_counts, kept_counts])
+    counts_S = torch.zeros_like(codes_S).index_add_(0, rows_N, changes_N)
+    return codes_S[counts_S > 0], counts_S[counts_S > 0], after
+
+
 def _meet(groups_N: Tensor, kinds_N: Tensor, n_kinds: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Counts the groups that two kinds share; returns (kind, kind, count) where there are any.
+    """Counts the groups that two kinds share; returns sizes of groups, codes of kinds and counts.
 
     Groups are sorted, and have each kind at most once.
     """
     sizes_G = groups_N.unique_consecutive(return_counts=True)[1]
-    if n_kinds * n_kinds * N_MEETINGS > DENSE:
-        small_G = sizes_G <= _largest(sizes_G)
+    sizes = torch.bincount(sizes_G, minlength=n_kinds + 1)
+    return sizes, *_pairs_of(kinds_N, sizes_G, n_kinds, _limit(sizes, n_kinds))
+
+
+def _limit(sizes: Tensor, n_kinds: int) -> int | None:
+    """Returns the largest size of groups that count, given the groups of each size; None: all."""
+    return _largest(sizes) if n_kinds * n_kinds * N_MEETINGS > DENSE else None
+
+
+def _pairs_of(
+    kinds_N: Tensor, sizes_G: Tensor, n_kinds: int, limit: int | None
+) -> tuple[Tensor, Tensor]:
+    """Returns the codes of kinds that share groups of up to `limit` kinds, and how many groups."""
+    if limit is not None:
+        small_G = sizes_G <= limit
         kinds_N, sizes_G = kinds_N[small_G.repeat_interleave(sizes_G)], sizes_G[small_G]
     run = kernel("relation_graph.pairs", kinds_N.device.type)
     if run and n_kinds * n_kinds <= COUNTED:
         counts_N = run(kinds_N, sizes_G, n_kinds).flatten()
         codes_S = counts_N.nonzero().squeeze(1)
-        return codes_S // n_kinds, codes_S % n_kinds, counts_N[codes_S].float()
+        return codes_S, counts_N[codes_S]
     found: list[tuple[Tensor, Tensor]] = []
     for first, last, sizes_F in _blocks(sizes_G):
         starts_F = (sizes_F.cumsum(0) - sizes_F + first).repeat_interleave(sizes_F)
@@ -124,19 +254,18 @@ def _meet(groups_N: Tensor, kinds_N: Tensor, n_kinds: int) -> tuple[Tensor, Tens
         else:
             found.append(codes_J.unique(return_counts=True))
     if not found:
-        return kinds_N, kinds_N, kinds_N.float()
+        return kinds_N, kinds_N
     codes_S, row_N = torch.cat([codes for codes, _ in found]).unique(return_inverse=True)
-    counts_S = torch.zeros_like(codes_S).index_add_(0, row_N, torch.cat([c for _, c in found]))
-    return codes_S // n_kinds, codes_S % n_kinds, counts_S.float()
+    return codes_S, torch.zeros_like(codes_S).index_add_(0, row_N, torch.cat([c for _, c in found]))
 
 
-def _largest(sizes_G: Tensor) -> int:
+def _largest(sizes: Tensor) -> int:
     """Returns the size up to which groups have MOST pairs together; at least SMALL."""
-    sorted_G = sizes_G.sort().values
-    fits_G = (sorted_G * sorted_G).cumsum(0) <= MOST
-    if bool(fits_G.all()):
-        return int(sorted_G[-1]) if len(sorted_G) else SMALL
-    return max(int(sorted_G[int(fits_G.sum())]) - 1, SMALL)
+    each = torch.arange(len(sizes), device=sizes.device)
+    over = (sizes * each * each).cumsum(0) > MOST
+    if bool(over.any()):
+        return max(int(over.nonzero()[0]) - 1, SMALL)
+    return int(sizes.nonzero()[-1]) if bool(sizes.any()) else SMALL
 
 
 def _blocks(sizes_G: Tensor) -> Iterator[tuple[int, int, Tensor]]:

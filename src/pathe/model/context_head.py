@@ -6,14 +6,14 @@ entity, says what the entity is: every entity gets a score, reached or not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pathe.core.tensors import Tensors, expand
-from pathe.graph.relation_graph import Arrivals
+from pathe.graph.relation_graph import Arrivals, rows_of
 from pathe.kernels.dispatch import kernel
 from pathe.model.scores import relu_dot
 
@@ -53,11 +53,13 @@ class EntityContexts(Tensors):
             None if self.dense_EK is None else self.dense_EK[first:last],
         )
 
+    def all(self) -> EntityContexts:
+        """Returns the contexts of all entities."""
+        return self
+
     def only(self, entities_C: Tensor) -> EntityContexts:
         """Returns the contexts of some entities, numbered in their order."""
-        ends_E = torch.cat([self.starts_E[1:], self.starts_E.new_tensor([len(self.kinds_P)])])
-        starts_C = self.starts_E[entities_C]
-        sizes_C = ends_E[entities_C] - starts_C
+        starts_C, sizes_C = rows_of(self.starts_E, len(self.kinds_P), entities_C)
         rows_N, entries_N = expand(starts_C, sizes_C)
         return EntityContexts(
             self.n_kinds,
@@ -78,16 +80,14 @@ class EntityContexts(Tensors):
             self.kinds_P, x_KN, self.starts_E, mode="sum", per_sample_weights=self.shares_P
         )
 
-    def rows(self, entities_B: Tensor) -> Tensor:
-        """Returns (B, K): the shares of all kinds at some entities."""
+    def at(self, entities_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns (B, K) shares of all kinds at some entities; their sums and degrees."""
         if self.dense_EK is not None:
-            return self.dense_EK[entities_B]
-        ends_E = torch.cat([self.starts_E[1:], self.starts_E.new_tensor([len(self.kinds_P)])])
-        starts_B = self.starts_E[entities_B]
-        rows_N, entries_N = expand(starts_B, ends_E[entities_B] - starts_B)
-        found_BK = self.shares_P.new_zeros(len(entities_B), self.n_kinds)
-        found_BK[rows_N, self.kinds_P[entries_N]] = self.shares_P[entries_N]
-        return found_BK
+            return self.dense_EK[entities_B], self.sums_E[entities_B], self.degrees_E[entities_B]
+        own = self.only(entities_B)
+        shares_BK = own.shares_P.new_zeros(len(entities_B), self.n_kinds)
+        shares_BK[own.entities_P, own.kinds_P] = own.shares_P
+        return shares_BK, own.sums_E, own.degrees_E
 
     def counts(self, kinds_Q: Tensor) -> Tensor:
         """Returns (E, Q): log1p of the number of edges of these kinds at each entity."""
@@ -100,22 +100,68 @@ class EntityContexts(Tensors):
         return found_EQ * self.sums_E[:, None]
 
 
+@dataclass(frozen=True)
+class HeldOutContexts(Tensors):
+    """The contexts of a whole graph without a few edges, computed for the entities asked for."""
+
+    index: Arrivals
+    counts_P: Tensor  # edges of the whole graph, per entry
+    entries_H: Tensor  # entries that lose edges, ascending
+    lost_H: Tensor  # how many
+
+    @property
+    def n_kinds(self) -> int:
+        return self.index.n_kinds
+
+    def all(self) -> EntityContexts:
+        """Returns the contexts of all entities."""
+        return self.only(torch.arange(self.index.n_entities, device=self.counts_P.device))
+
+    def only(self, entities_C: Tensor) -> EntityContexts:
+        """Returns the contexts of some entities, numbered in their order."""
+        starts_C, sizes_C = rows_of(self.index.starts_E, len(self.counts_P), entities_C)
+        rows_N, entries_N = expand(starts_C, sizes_C)
+        counts_N = self.counts_P[entries_N]
+        if len(self.entries_H):
+            places_N = torch.searchsorted(self.entries_H, entries_N)
+            places_N = places_N.clamp(max=len(self.entries_H) - 1)
+            same_N = self.entries_H[places_N] == entries_N
+            counts_N = counts_N - self.lost_H[places_N] * same_N
+        starts_C = sizes_C.cumsum(0) - sizes_C
+        return _of_counts(self.n_kinds, starts_C, rows_N, self.index.kinds_P[entries_N], counts_N)
+
+    def at(self, entities_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns (B, K) shares of all kinds at some entities; their sums and degrees."""
+        numbers_B = torch.arange(len(entities_B), device=entities_B.device)
+        return self.only(entities_B).at(numbers_B)
+
+
 def entity_contexts(index: Arrivals, keep_M: Tensor) -> EntityContexts:
     """Returns the contexts of all entities, made of kept edges."""
     counts_P, n, k = index.counts(keep_M), index.n_entities, index.n_kinds
-    zeros_E, logs_P = counts_P.new_zeros(n), counts_P.log1p()
-    degrees_E = zeros_E.index_add(0, index.entities_P, counts_P)
-    sums_E = zeros_E.index_add(0, index.entities_P, logs_P)
-    shares_P = logs_P / sums_E.clamp(min=1e-6)[index.entities_P]
-    dense_EK = None
+    found = _of_counts(k, index.starts_E, index.entities_P, index.kinds_P, counts_P)
     if counts_P.is_cuda and n * k <= DENSE:
         dense_EK = counts_P.new_zeros(n * k)
-        dense_EK[index.entities_P * k + index.kinds_P] = shares_P
-        dense_EK = dense_EK.view(n, k)
-    return EntityContexts(
-        k, index.starts_E, index.entities_P, index.kinds_P, shares_P, sums_E, degrees_E.log1p(),
-        dense_EK,
-    )  # fmt: skip
+        dense_EK[index.entities_P * k + index.kinds_P] = found.shares_P
+        found = replace(found, dense_EK=dense_EK.view(n, k))
+    return found
+
+
+def contexts_without(index: Arrivals, counts_P: Tensor, slots_H: Tensor) -> HeldOutContexts:
+    """Returns the contexts without some slots; counts_P are the edges of the whole graph."""
+    entries_H, lost_H = index.entry_M[slots_H].unique(return_counts=True)
+    return HeldOutContexts(index, counts_P, entries_H, lost_H)
+
+
+def _of_counts(
+    n_kinds: int, starts_E: Tensor, entities_P: Tensor, kinds_P: Tensor, counts_P: Tensor
+) -> EntityContexts:
+    """Returns contexts as sparse rows, from the number of edges per entry."""
+    zeros_E, logs_P = counts_P.new_zeros(len(starts_E)), counts_P.log1p()
+    degrees_E = zeros_E.index_add(0, entities_P, counts_P).log1p()
+    sums_E = zeros_E.index_add(0, entities_P, logs_P)
+    shares_P = logs_P / sums_E.clamp(min=1e-6)[entities_P]
+    return EntityContexts(n_kinds, starts_E, entities_P, kinds_P, shares_P, sums_E, degrees_E, None)
 
 
 class ContextHead(nn.Module):
@@ -130,15 +176,15 @@ class ContextHead(nn.Module):
         self.asked, self.second = nn.Linear(dim, hidden), nn.Linear(hidden, 1, bias=False)
 
     def links(
-        self, contexts: EntityContexts, vectors_QKD: Tensor, kinds_Q: Tensor, rows_B: Tensor,
-        sources_B: Tensor, candidates_C: Tensor | None = None,
+        self, contexts: EntityContexts | HeldOutContexts, vectors_QKD: Tensor, kinds_Q: Tensor,
+        rows_B: Tensor, sources_B: Tensor, candidates_C: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """Returns (B, E) scores of all entities as answers, or (B, C) of some.
 
         Without gradients, the vectors of many candidates are computed in chunks, or never stored.
         """
         query_BH = self.queries(contexts, vectors_QKD, kinds_Q, rows_B, sources_B)
-        among = contexts if candidates_C is None else contexts.only(candidates_C)
+        among = contexts.all() if candidates_C is None else contexts.only(candidates_C)
         n, width = len(among.sums_E), len(kinds_Q) * query_BH.shape[1]
         if query_BH.is_cuda:
             width += query_BH.numel()
@@ -170,17 +216,16 @@ class ContextHead(nn.Module):
         return found_EQH.transpose(0, 1)
 
     def queries(
-        self, contexts: EntityContexts, vectors_QKD: Tensor, kinds_Q: Tensor, rows_B: Tensor,
-        sources_B: Tensor,
+        self, contexts: EntityContexts | HeldOutContexts, vectors_QKD: Tensor, kinds_Q: Tensor,
+        rows_B: Tensor, sources_B: Tensor,
     ) -> Tensor:  # fmt: skip
         """Returns (B, H) queries; rows_B is the row of each one's kind."""
         n, k = len(kinds_Q), contexts.n_kinds
-        shares_BK, inverse_Q = contexts.rows(sources_B), (kinds_Q + k // 2) % k
+        shares_BK, sums_B, degrees_B = contexts.at(sources_B)
+        inverse_Q = (kinds_Q + k // 2) % k
         read_BH = torch.bmm(shares_BK[:, None], self.source(vectors_QKD)[rows_B])[:, 0]
-        counts_B = (
-            shares_BK.gather(1, inverse_Q[rows_B][:, None])[:, 0] * contexts.sums_E[sources_B]
-        )
-        features_B2 = torch.stack([counts_B, contexts.degrees_E[sources_B]], -1)
+        counts_B = shares_BK.gather(1, inverse_Q[rows_B][:, None])[:, 0] * sums_B
+        features_B2 = torch.stack([counts_B, degrees_B], -1)
         asked_QH = self.asked(vectors_QKD[torch.arange(n, device=kinds_Q.device), kinds_Q])
         found_BH: Tensor = read_BH + self.source_counts(features_B2) + asked_QH[rows_B]
         return found_BH
@@ -197,8 +242,8 @@ class ContextHead(nn.Module):
         return torch.cat(found)[order_B.argsort()]
 
     def pairs(
-        self, contexts: EntityContexts, vectors_RKD: Tensor, kinds_R: Tensor, heads_B: Tensor,
-        tails_B: Tensor,
+        self, contexts: EntityContexts | HeldOutContexts, vectors_RKD: Tensor, kinds_R: Tensor,
+        heads_B: Tensor, tails_B: Tensor,
     ) -> Tensor:  # fmt: skip
         """Returns (B, R) scores of some relations between heads and tails."""
         r, k, _ = vectors_RKD.shape
@@ -208,9 +253,9 @@ class ContextHead(nn.Module):
             (heads_B, (kinds_R + k // 2) % k, self.source, self.source_counts),
             (tails_B, kinds_R, self.candidate, self.candidate_counts),
         ):
-            shares_BK, sums_B1 = contexts.rows(entities_B), contexts.sums_E[entities_B, None]
-            degrees_BR = contexts.degrees_E[entities_B, None].expand(-1, r)
-            features = torch.stack([shares_BK[:, kinds] * sums_B1, degrees_BR], -1)
+            shares_BK, sums_B, degrees_B = contexts.at(entities_B)
+            degrees_BR = degrees_B[:, None].expand(-1, r)
+            features = torch.stack([shares_BK[:, kinds] * sums_B[:, None], degrees_BR], -1)
             read_BRH = torch.einsum("bk,rkh->brh", shares_BK, read(vectors_RKD))
             hidden_BRH = hidden_BRH + read_BRH + count(features)
         return self.second(F.relu(hidden_BRH)).squeeze(-1)  # type: ignore[no-any-return]

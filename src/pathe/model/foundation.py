@@ -9,9 +9,22 @@ from torch import Tensor, nn
 
 from pathe.core.tensors import Tensors
 from pathe.graph.edges import Edges
-from pathe.graph.relation_graph import Arrivals, relation_graph
+from pathe.graph.held_out import HeldOut
+from pathe.graph.relation_graph import (
+    Arrivals,
+    count_meetings,
+    meetings_without,
+    relation_graph,
+    relation_matrix,
+)
 from pathe.model.bridge import EncodedBridge, QueryVectors, RelationVectors
-from pathe.model.context_head import ContextHead, EntityContexts, entity_contexts
+from pathe.model.context_head import (
+    ContextHead,
+    EntityContexts,
+    HeldOutContexts,
+    contexts_without,
+    entity_contexts,
+)
 from pathe.model.frontier import Frontier, keep_best
 from pathe.model.propagation import Kept, Reach
 from pathe.model.relation_encoder import RelationEncoder
@@ -26,12 +39,34 @@ class GraphView(Tensors):
 
     keep_M: Tensor
     meetings: Tensor  # the relation graph
-    contexts: EntityContexts
+    contexts: EntityContexts | HeldOutContexts
 
 
 def view(index: Arrivals, keep_M: Tensor) -> GraphView:
     """Returns a graph as seen along kept edges only."""
     return GraphView(keep_M, relation_graph(index, keep_M), entity_contexts(index, keep_M))
+
+
+class Views:
+    """What the model sees of one graph without a few of its triples.
+
+    The whole graph is counted once, and what triples change is subtracted: a view takes a mask of
+    the edges and time for the entities of these triples, however large the graph is.
+    """
+
+    def __init__(self, edges: Edges, index: Arrivals) -> None:
+        keep_M = edges.keep()
+        self.edges, self.index = edges, index
+        self.counts_P, self.meetings = index.counts(keep_M), count_meetings(index, keep_M)
+
+    def without(self, ids_B: Tensor) -> GraphView:
+        """Returns the graph as seen without the edges of some triples."""
+        keep_M = self.edges.keep(HeldOut(ids_B))
+        slots_H = self.edges.slots_N2[ids_B.unique()].flatten()
+        left = meetings_without(self.meetings, self.index, self.counts_P, slots_H)
+        left = left or count_meetings(self.index, keep_M)
+        contexts = contexts_without(self.index, self.counts_P, slots_H)
+        return GraphView(keep_M, relation_matrix(left), contexts)
 
 
 class FoundationModel(nn.Module):

@@ -106,7 +106,9 @@ def search_plain(edges: Edges, keep_M: Tensor, sources_B: Tensor, n_hops: int, m
     A query that finds fewer than `most` entities, but has left out edges, searches again with a
     larger budget.
     """
-    degrees_E = F.pad(keep_M.long().cumsum(0), (1, 0))[edges.offsets_E1].diff()
+    left_out_H = edges.owners_M[(~keep_M).nonzero().squeeze(1)].long()
+    degrees_E = edges.offsets_E1.diff()
+    degrees_E.index_add_(0, left_out_H, -torch.ones_like(left_out_H))
     open_B, budget = torch.arange(len(sources_B), device=sources_B.device), EDGES * most
     parts: list[Found] = []
     while len(open_B):

@@ -13,7 +13,7 @@ from pathe.evaluation.ranking import evaluate_links, evaluate_relations
 from pathe.graph.held_out import HeldOut
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.builder import VALIDATION, derived_seed
-from pathe.model.foundation import FoundationModel, view
+from pathe.model.foundation import FoundationModel, GraphView, Views, view
 from pathe.model.frontier import automatic
 from pathe.model.scorer import GraphScorer, Scorer
 from pathe.training.learner import Learner
@@ -50,6 +50,8 @@ class GraphLearner(Learner):
             prepared.kg.name, 0, prepared.edges, prepared.arrivals, prepared.train_M3,
             prepared.pairs, prepared.known("train"),
         )  # fmt: skip
+        self.frontier = automatic(len(self.train_M3), prepared.n_entities)
+        self.views = Views(prepared.edges, prepared.arrivals) if self.frontier else None
 
     def build_optimizer(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(
@@ -58,12 +60,7 @@ class GraphLearner(Learner):
 
     def loss(self, ids_B: Tensor, seed: Tensor) -> Tensor:
         config, total = self.config, torch.zeros((), device=self.device)
-        held_out = HeldOut(ids_B)
-        if config.hold_out_pairs:
-            held_out = HeldOut(mask_M=self.graph.pairs.flag_same(ids_B))
-        seen = view(self.graph.index, self.graph.edges.keep(held_out))
-        triples_B3 = self.train_M3[ids_B]
-        frontier = automatic(len(self.train_M3), self.graph.edges.n_entities)
+        seen, triples_B3, frontier = self._seen(ids_B), self.train_M3[ids_B], self.frontier
         if config.task != "relation":
             weight = config.link_weight if config.task == "multi" else 1.0
             if frontier:
@@ -77,6 +74,16 @@ class GraphLearner(Learner):
             step = replace(relation_step(self.graph, seen, some_B3), frontier=frontier)
             total = total + weight * step_loss(self.model, self.graph, step)
         return total
+
+    def _seen(self, ids_B: Tensor) -> GraphView:
+        """Returns the graph without the edges of a batch, or without all between its entities."""
+        pairs = self.graph.pairs
+        if self.views is not None:
+            return self.views.without(pairs.of_same(ids_B) if self.config.hold_out_pairs else ids_B)
+        held_out = HeldOut(ids_B)
+        if self.config.hold_out_pairs:
+            held_out = HeldOut(mask_M=pairs.flag_same(ids_B))
+        return view(self.graph.index, self.graph.edges.keep(held_out))
 
     def validate(self) -> dict[str, dict[str, Any]]:
         seed = derived_seed(self.config.seed, VALIDATION)

@@ -238,12 +238,10 @@ def sampled_link_step(
     numbers = torch.arange(min(SAMPLED, n), device=triples_B3.device)
     random_C = keyed(seed, numbers).remainder(n)
     candidates_C = torch.cat([random_C, heads_B, tails_B]).unique()
-    b, c = len(triples_B3), len(candidates_C)
     opens = []
-    for column in (2, 0):
-        rows_N3 = triples_B3.repeat_interleave(c, 0)
-        rows_N3[:, column] = candidates_C.repeat(b)
-        opens.append(~graph.known.contains(rows_N3).view(b, c))
+    for side in SIDES:
+        lists, keys_B = graph.known.answers(triples_B3, side)
+        opens.append(~lists.listed(keys_B, candidates_C))
     kinds_N = torch.cat([relations_B, relations_B + n_relations])
     kinds_Q, rows_N = kinds_N.unique(return_inverse=True)
     sources_N, targets_N = torch.cat([heads_B, tails_B]), torch.cat([tails_B, heads_B])
