@@ -39,8 +39,9 @@ QUERY = "Query"
 DATA_HELP = (
     "A file (.tsv .csv .txt .parquet .nt .nq .ttl .rdf, plain or .gz .zst .xz .bz2), a folder with "
     "train/valid/test files, a folder of part files, a folder from [cyan]pathe prepare[/], a "
-    "GraIL, OpenKE or Neo4j folder, a store ([cyan]sparql:URL[/], [cyan]bolt://HOST[/]), or a data "
-    "set's name such as [cyan]umls[/] or [cyan]fb15k237[/]."
+    "GraIL, OpenKE or Neo4j folder, a store ([cyan]sparql:URL[/], [cyan]bolt://HOST[/]), a data "
+    "set's name such as [cyan]umls[/] or [cyan]fb15k237[/], or an example graph of the package, "
+    "[cyan]europe[/] or [cyan]films[/]."
 )
 Data = Annotated[str, typer.Argument(metavar="DATA", help=DATA_HELP)]
 DataOption = Annotated[

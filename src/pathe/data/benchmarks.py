@@ -17,7 +17,7 @@ import pyarrow as pa
 from pathe.core.errors import DataError, UnknownNameError, nearest
 from pathe.core.extras import require
 from pathe.core.types import PARTS
-from pathe.data.columns import coded_table
+from pathe.data.columns import EXAMPLES, coded_table
 
 _TIMEOUT_S = 20  # so that a network that drops packets doesn't hang the command
 _PLAIN = {"train": "training", "valid": "validation", "test": "testing"}
@@ -49,7 +49,7 @@ def read_named(name: str) -> Named:
     if key not in plain and key not in inductive:
         raise UnknownNameError(
             f"{name!r}: no such file or folder, and no data set of this name."
-            f"{nearest(key, [*plain, *inductive])}"
+            f"{nearest(key, [*plain, *inductive, *EXAMPLES])}"
         )
     if key in plain:
         if version:

@@ -30,6 +30,8 @@ RDF = {
 WRITABLE_RDF = (".nt", ".ttl")
 SPARQL = "sparql:"  # before the address of an endpoint
 BOLT = ("bolt://", "bolt+s://", "bolt+ssc://", "neo4j://", "neo4j+s://", "neo4j+ssc://")
+EXAMPLES = ("europe", "films")  # graphs in the package, by name
+_EXAMPLES = Path(__file__).parent / "examples"
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz"}
 _SUFFIXES = (*TEXT, ".parquet", *RDF)
 READABLE = f"{', '.join(_SUFFIXES)}; all but .parquet also with {', '.join(COMPRESSIONS)}"
@@ -119,7 +121,10 @@ def is_store(data: str | Path) -> bool:
 
 
 def existing_path(data: str | Path) -> Path | None:
-    """Returns the path if it exists; None if `data` is an address or the name of a data set."""
+    """Returns the path if it exists, or that of an example graph of the package.
+
+    None if `data` is an address or the name of another data set.
+    """
     if is_store(data):
         return None
     try:
@@ -131,7 +136,7 @@ def existing_path(data: str | Path) -> Path | None:
         raise DataError(f"{str(data)[:200]}: not a path that can be read ({why})") from None
     if os.sep in str(data) or split_suffix(path)[1]:
         raise DataError(f"{data}: no such file or folder")
-    return None
+    return _EXAMPLES / f"{data}.csv" if str(data) in EXAMPLES else None
 
 
 def writable_suffix(path: Path) -> tuple[str, str]:
