@@ -164,7 +164,7 @@ def _saved_triples(folder: Path) -> str:
 
 
 def measure_sampler_memory_of(path: str) -> dict[str, Any]:
-    triples, n_entities, n_relations, fingerprint = torch.load(path)
+    triples, n_entities, n_relations, fingerprint = torch.load(path, weights_only=True)
     graph = build_graph(triples, n_entities, n_relations)
     entities = torch.arange(n_entities)
     sample_walks(graph.outgoing, entities[:10], 10, seed=SEED)

@@ -87,9 +87,8 @@ def test_bad_settings_models_and_presets_are_clear_errors(place):
     assert "sampled:50" in refused(
         "evaluate", "runs/graph-multi", "--data", "graph", "--protocol", "some", cwd=place
     )
-    assert "batch_size" in refused(
-        "train", "graph", "--set", "n_paths=100000000", "--out", "c", cwd=place
-    )
+    large = ("--set", "layers=100", "--set", "dim=16384", "--set", "feedforward=65536")
+    assert "GiB are free. Lower dim" in refused("train", "graph", *large, "--out", "c", cwd=place)
     assert not (place / "c").exists()
 
 

@@ -10,9 +10,14 @@ import subprocess
 import pytest
 from support.commands import COMMAND, pathe, refused
 from support.folders import folder_of
+from support.models import artifact_of
 
 from pathe.cli import main
 from pathe.core.errors import DataError
+from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.model.artifact import save_model
+
+BIG, LONG = "9" * 30, "x" * 100_000
 
 
 @pytest.fixture
@@ -56,6 +61,68 @@ def test_a_long_error_is_cut(monkeypatch, place):
     said = refused("analyze", "data", cwd=place)
     assert len(said) < 2200
     assert "98,000 more characters" in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("evaluate", "--on", LONG), ("evaluate", f"--{LONG}"), (LONG,), ("config", LONG),
+        ("predict", "--data", "data", "--head", LONG, "--relation", "r"),
+        ("train", "data", "--set", f"{LONG}=1"), ("train", "data", "--set", f"task={LONG}"),
+        ("missing", "data", "--relation", LONG), ("analyze", LONG), ("reproduce", LONG),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_long_words_make_no_long_errors(place, words, more):
+    found = pathe(*words, *more, cwd=place)
+    assert found.returncode == 2
+    assert found.stdout == ""
+    assert len(found.stderr) < 3000
+    assert found.stderr.count("Traceback") == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("paths", "data", "-n", BIG), ("paths", "data", "--max-hops", BIG),
+        ("paths", "data", "--all", "-n", "100000000"), ("train", "data", "--seed", BIG),
+        ("train", "data", "--minutes", "nan"), ("train", "data", "--minutes", "inf"),
+        ("train", "data", "--set", "n_paths=100000000"),
+        ("train", "data", "--set", "layers=100000"),
+        ("train", "data", "--set", "test_paths=99999999"),
+        ("train", "data", "--set", "bridge_hops=1e9"), ("pretrain", "data", "--steps", BIG),
+        ("pretrain", "data", "--set", "n_hops=1000000000"),
+        ("pretrain", "data", "--minutes", "nan"),
+        ("evaluate", "model", "--data", "data", "--n-paths", "100000000"),
+        ("missing", "data", "--min-probability", "nan"), ("tune", "data", "--trials", BIG),
+    ],
+)  # fmt: skip
+def test_numbers_that_would_take_forever_are_refused(place, words):
+    found = pathe(*words, cwd=place)
+    assert (found.returncode, found.stdout) == (2, "")
+    assert "Traceback" not in found.stderr
+    assert not list(place.glob("runs"))
+
+
+def test_yaml_that_stands_for_billions_of_values_is_refused(place):
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]" for i in range(30)]
+    (place / "bomb.yaml").write_text("\n".join(lines) + "\n")
+    for words in (
+        ("train", "data", "--preset", "bomb.yaml"),
+        ("reproduce", "bomb.yaml"),
+        ("tune", "data", "--space", "bomb.yaml"),
+        ("serve", "--graphs", "bomb.yaml"),
+    ):
+        assert "aliases (*) aren't supported" in refused(*words, cwd=place), words
+
+
+def test_rules_without_bridges_are_refused_before_the_graph_is_read(place, monkeypatch):
+    kg = KnowledgeGraph.read(place / "data")
+    save_model(place / "model", artifact_of(kg))
+    monkeypatch.setattr(KnowledgeGraph, "read", lambda *given, **more: pytest.fail("read"))
+    said = refused("rules", "model", "--data", "data", cwd=place)
+    assert "Rules need a model that predicts links and has bridges" in said
 
 
 @pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

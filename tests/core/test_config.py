@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import typing
+from dataclasses import fields, replace
+
 import pytest
 import yaml
 from support.places import MODELS, ROOT
@@ -17,6 +20,7 @@ from pathe.core.config import (
     read_preset,
 )
 from pathe.core.errors import ConfigError, UnknownNameError
+from pathe.training.pretraining import Pretraining
 
 
 def test_overrides_are_typed_and_win():
@@ -87,6 +91,44 @@ def test_a_preset_may_be_a_file(tmp_path):
     path.write_text("- dim\n")
     with pytest.raises(ConfigError, match="key: value"):
         read_preset(str(path))
+
+
+@pytest.mark.parametrize("settings", [Config(), Pretraining()], ids=["train", "pretrain"])
+def test_every_number_has_bounds_on_both_sides_that_are_checked(settings):
+    kinds = typing.get_type_hints(type(settings))
+    for declared in fields(settings):
+        if (kind := kinds[declared.name]) not in (int, float):
+            continue
+        bounds = declared.metadata["bounds"]
+        assert {"least", "above"} & bounds.keys(), declared.name
+        if declared.name != "learning_rate":  # a loss that isn't finite stops training
+            assert {"most", "below"} & bounds.keys(), declared.name
+        for name, step in (("least", -1), ("above", 0), ("most", 1), ("below", 0)):
+            if name in bounds:
+                beyond = kind(bounds[name] + step)
+                with pytest.raises(ConfigError, match=f"{declared.name} must be "):
+                    replace(settings, **{declared.name: beyond})
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["n_paths=100000000"], ["test_paths=99999999"], ["layers=100000"], ["bridge_hops=1e9"],
+        ["bridge_hops=1000000000"], ["n_paths=100000000000000000000"], [f"seed={2**64}"],
+        ["margin=1" + "0" * 400], ["dim=1" + "0" * 400], ["learning_rate=1" + "0" * 400],
+        ["minutes=.inf"],
+    ],
+)  # fmt: skip
+def test_settings_that_would_take_forever_are_refused(words):
+    with pytest.raises(ConfigError) as caught:
+        configure(Config(), read_overrides(words))
+    assert len(str(caught.value)) < 700
+
+
+def test_bounds_are_shown():
+    meanings = {name: meaning for name, _, meaning in describe_settings(Config())}
+    assert meanings["n_paths"].endswith("(at least 1 and at most 10,000)")
+    assert meanings["dropout"].endswith("(at least 0 and below 1)")
 
 
 def test_every_setting_is_described():

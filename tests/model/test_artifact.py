@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -208,6 +209,55 @@ def test_a_spoilt_folder_is_refused_in_words(folder, spoil, words):
 def test_no_folder_is_no_model(tmp_path):
     with pytest.raises(ModelError, match="pathe train"):
         load_model(tmp_path)
+
+
+def crafted(folder, **config):
+    """Changes the settings in a model folder, the digest made to fit."""
+    about = json.loads((folder / "config.json").read_text())
+    sign(folder, config=about["config"] | config)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"layers": 100_000}, "layers must be at least 1 and at most 100"),
+        ({"bridge": "paths", "bridge_hops": 10**9}, "bridge_hops must be"),
+        ({"test_paths": 99_999_999}, "test_paths must be"),
+        ({"max_hops": 10**6}, "max_hops must be"),
+        ({"layers": 100, "dim": 16_384, "feedforward": 65_536}, "doesn't fit config.json"),
+        ({"relation_vectors": "both", "bridge_dim": 4096, "bridge_hops": 100}, "doesn't fit"),
+        ({"task": "relation"}, "doesn't fit config.json: link_head"),
+    ],
+)
+def test_crafted_sizes_are_refused_before_any_weight_is_built(folder, monkeypatch, config, words):
+    crafted(folder, **config)
+    monkeypatch.setattr(artifact_module, "build", lambda *given: pytest.fail("built"))
+    with pytest.raises(PatheError, match=words):
+        load_model(folder)
+
+
+def test_files_that_are_too_large_for_the_model_are_refused_before_they_are_read(folder):
+    for name, size in (("model.safetensors", 1 << 40), ("relations.json", 1 << 40)):
+        path = folder / name
+        raw = path.read_bytes()
+        with path.open("ab") as file:
+            file.truncate(size)  # a sparse file
+        with pytest.raises(ModelError, match=rf"{name}: expected at most [\d,]+ bytes; got"):
+            load_model(folder)
+        path.write_bytes(raw)
+    load_model(folder)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "relations.json"])
+def test_what_is_no_file_is_refused(folder, name):
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(ModelError, match=r"expected a file|not a model folder"):
+        load_model(folder)
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/zero")
+    with pytest.raises(ModelError, match=r"expected a file|not a model folder"):
+        load_model(folder)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -24,6 +24,7 @@ from pathe.cli.options import (
     option,
 )
 from pathe.cli.output import err, phase_bar, print_json, progress_bar, tell
+from pathe.core.config import PATHS
 from pathe.core.errors import PatheError
 from pathe.reports import plots
 from pathe.reports import tables as show
@@ -75,7 +76,7 @@ class PathOptions:
         None, "An entity; repeatable. Default: three random entities."
     )
     all: bool = option(False, "All entities: rows of entity and path.", "--all")
-    n: int = option(5, "Paths per entity.", "-n", "--n-paths", min=1, max=1_000_000)
+    n: int = option(5, "Paths per entity.", "-n", "--n-paths", min=1, max=PATHS)
     max_hops: int = option(5, "Longest walk, in edges.", min=1, max=1000)
     form: Literal["joined", "single"] = option(
         "single",

@@ -135,7 +135,7 @@ class SearchOptions:
         "[cyan]link[/], [cyan]paper-link[/], [cyan]paper-relation[/], or a .yaml with `fixed:` and "
         "`space:`.",
     )
-    trials: int = option(50, "Number of configurations to try.", min=1)
+    trials: int = option(50, "Number of configurations to try.", min=1, max=100_000)
     out_: Path | None = option(None, "The search's folder. Default: runs/DATA-tune-SPACE.", "--out")
     set_: list[str] | None = option(
         None, "Fix a setting in all trials; repeatable.", "--set", metavar="KEY=VALUE"

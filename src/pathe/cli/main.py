@@ -115,9 +115,10 @@ def main() -> None:
 
 
 def _run(args: list[str], as_json: bool) -> None:
-    """Runs a command; with JSON, wrong options are raised instead of shown."""
+    """Runs a command; wrong options are raised instead of shown with JSON, or if they are long."""
+    shows = not as_json and max(map(len, args), default=0) <= MOST_SHOWN
     try:
-        code = app(args, standalone_mode=not as_json)
+        code = app(args, standalone_mode=shows)
     except SystemExit as stop:
         if isinstance(stop.__context__, BrokenPipeError):  # of `pathe --help | head -1`
             raise SystemExit(0) from None

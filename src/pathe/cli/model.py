@@ -22,6 +22,7 @@ from pathe.cli.options import (
     read_settings,
 )
 from pathe.cli.output import err, print_json, print_parts, print_result, progress_bar, tell
+from pathe.core.config import PATHS
 from pathe.core.errors import PatheError
 from pathe.reports import tables as show
 
@@ -183,7 +184,7 @@ class EvaluateOptions:
         "[cyan]unseen[/]: the others; [cyan]all[/].",
     )
     task: Task | None = option(None, "For a multi-task model: the only task to evaluate.")
-    n_paths: int | None = option(None, "Paths per entity. Default: the model's.", min=1)
+    n_paths: int | None = option(None, "Paths per entity. Default: the model's.", min=1, max=PATHS)
     seed: int | None = option(None, "Seed for paths and sampled negatives. Default: the run's.")
     per_relation: bool = option(False, "Also show a row for every relation.", "--per-relation")
 

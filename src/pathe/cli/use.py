@@ -294,6 +294,10 @@ def rules(
     Example: [cyan]pathe rules --data examples/europe.csv --relation "member of"[/]
     """
     output.check()
+    from pathe.model.artifact import load_model
+    from pathe.predict.rules import check_has_rules
+
+    check_has_rules(load_model(source.places()[0]).config)  # before a graph is read
     p = source.predictor()
     found = []
     with err.status("explaining triples ...") as status:

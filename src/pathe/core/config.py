@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T")
-MANY, TRIPLES = 10**7, 10**12  # upper bounds of counts that work and memory depend on otherwise
+PATHS = 10_000  # most paths per entity
+MANY, TRIPLES = 10**7, 10**12  # most of other counts
 SEEDS: Any = {"least": -(2**63), "most": 2**63 - 1}  # what torch accepts and files can hold
 
 
@@ -36,7 +37,7 @@ class Config:
         "link", "predict entities, relations, or both"
     )
     # paths
-    n_paths: int = setting(4, "paths per entity, sampled in every step", least=1, most=10_000)
+    n_paths: int = setting(4, "paths per entity, sampled in every step", least=1, most=PATHS)
     max_hops: int = setting(5, "longest walk, in edges", least=1, most=100)
     path_form: Literal["joined", "single"] = setting(
         "single", "an incoming and an outgoing walk joined, or only one of them"
@@ -44,7 +45,7 @@ class Config:
     path_source: Literal["fresh", "mined"] = setting(
         "fresh", "sample paths in every step, or mine a fixed store before training"
     )
-    n_mined: int = setting(20, "unique paths per entity in the mined store", least=1, most=10_000)
+    n_mined: int = setting(20, "unique paths per entity in the mined store", least=1, most=PATHS)
     positions: Literal["focused", "absolute"] = setting(
         "focused", "distance to the entity, or position in the path"
     )
@@ -138,7 +139,7 @@ class Config:
     # evaluation
     test_paths: int = setting(
         16, "paths per entity in evaluation and prediction; 0: same as n_paths", least=0,
-        most=10_000,
+        most=PATHS,
     )  # fmt: skip
     test_triples: int = setting(
         0, "most triples in the evaluation after training; 0: all", least=0, most=TRIPLES

@@ -53,6 +53,16 @@ def free_memory(device: torch.device) -> int:
     return free
 
 
+def check_room(n_bytes: float, what: str, remedy: str, device: torch.device | None = None) -> None:
+    """Raises an error if work needs more memory than is free."""
+    free = free_memory(device or torch.device("cpu"))
+    if n_bytes > free:
+        raise ConfigError(
+            f"{what} would take about {n_bytes / 2**30:,.1f} GiB; {free / 2**30:.1f} GiB are free. "
+            f"{remedy}"
+        )
+
+
 def peak_memory(device: torch.device) -> int:
     """Returns the peak memory in bytes so far: of tensors on a GPU, of the process on a CPU."""
     if device.type == "cuda":

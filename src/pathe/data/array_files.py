@@ -14,6 +14,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from pathe.core.errors import DataError
 from pathe.core.files import replacing
 
 Append = Callable[[npt.NDArray[Any]], None]
@@ -59,7 +60,10 @@ def write_array(path: Path, values: npt.NDArray[Any]) -> None:
 
 def mapped(path: Path) -> npt.NDArray[Any]:
     """Returns the array in a file as a read-only memory map."""
-    array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    try:
+        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError, SyntaxError, TypeError, OverflowError) as error:
+        raise DataError(f"{path}: not an array that can be read ({str(error)[:200]}).") from None
     return array
 
 

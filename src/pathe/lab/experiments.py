@@ -184,7 +184,14 @@ def reproduce(
 
 def _train_or_read(prepared: PreparedGraph, config: Config, folder: Path, say: Say) -> Result:
     """Returns the result of one seed's run: of a finished one, or after training."""
-    from pathe.training.run import RESULT, SETTINGS, differences, read_result, train
+    from pathe.training.run import (
+        RESULT,
+        SETTINGS,
+        differences,
+        read_result,
+        resumed_config,
+        train,
+    )
 
     if (folder / RESULT).exists():
         result, graphs = read_result(folder), {"fingerprint": prepared.kg}
@@ -199,6 +206,8 @@ def _train_or_read(prepared: PreparedGraph, config: Config, folder: Path, say: S
         say(f"seed {config.seed}: done already ({folder})")
         return result
     begun = (folder / SETTINGS).exists()
+    if begun and (was := resumed_config(folder).learning_rate) != config.learning_rate:
+        raise ConfigError(f"{folder}: begun with learning_rate={was}. Remove it to start again.")
     say(f"seed {config.seed}: {'resuming' if begun else 'training'} {folder}")
     try:
         return train(prepared, config, folder, resume=begun, say=say)

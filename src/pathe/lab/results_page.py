@@ -8,11 +8,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pathe.core.config import current_names
 from pathe.core.errors import DataError
 from pathe.core.files import replacing
+from pathe.core.yaml_files import read_settings_file
 from pathe.evaluation.metrics import HEADLINE, TITLES
 from pathe.lab import fine_tuned, zero_shot
 from pathe.lab.experiments import Result, judged, validation_of, validation_score
@@ -29,8 +28,7 @@ INCHES = (6.4, 4.2)  # size of a plot
 @cache
 def published() -> dict[str, Any]:
     """Reads the figures of the paper and of other methods: baselines, inductive, properties."""
-    text = Path(__file__).with_name("published.yaml").read_text(encoding="utf-8")
-    return dict(yaml.safe_load(text))
+    return read_settings_file(Path(__file__).with_name("published.yaml"))
 
 
 def _read_folder(folder: Path) -> list[dict[str, Any]]:

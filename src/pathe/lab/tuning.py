@@ -27,7 +27,7 @@ from pathe.model.builder import build_model
 from pathe.reports.plots import plot_search
 from pathe.training.callbacks import quiet, tf32
 from pathe.training.learner import MONITOR, validation_title
-from pathe.training.memory import check_fits
+from pathe.training.memory import check_fits, check_weights
 from pathe.training.run import trainer_options
 from pathe.training.vector_learner import PathELearner
 
@@ -183,6 +183,7 @@ def _trial(trial: optuna.Trial, search: _Search) -> float:
     picked = {key: trial.suggest_categorical(key, values) for key, values in space.choices.items()}
     try:
         config = search.config(settings_of(space, picked))
+        check_weights(config, kg.n_relations)
         check_fits(config, kg.n_entities, len(kg.train))
         return _best_score(config, search.prepared, _Watch(trial))
     except PatheError as error:  # such as 3 heads for a width of 64, or a loss that is not a number

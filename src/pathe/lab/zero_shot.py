@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from torch import Tensor
 
 from pathe.core.errors import ConfigError, DataError
 from pathe.core.files import write_json
 from pathe.core.hardware import commit, device_name, peak_memory
 from pathe.core.types import SIDES, Progress, Side
+from pathe.core.yaml_files import read_settings_file
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.evaluation.calibration import reliability
 from pathe.evaluation.metrics import compute
@@ -35,8 +35,7 @@ Found = dict[str, Any]
 @cache
 def listed() -> dict[str, Any]:
     """Reads the list of graphs, with the published figures for each."""
-    text = Path(__file__).with_name("zero_shot.yaml").read_text(encoding="utf-8")
-    return dict(yaml.safe_load(text))
+    return read_settings_file(Path(__file__).with_name("zero_shot.yaml"))
 
 
 def find_graphs(root: Path) -> dict[str, Path]:

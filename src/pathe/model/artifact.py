@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
@@ -20,13 +21,14 @@ from pathe.core.config import Config, configure
 from pathe.core.errors import ModelError
 from pathe.core.files import check_new_folder, replacing
 from pathe.data.vocabulary import Vocabulary
-from pathe.model.builder import build_foundation, build_model
+from pathe.model.builder import build, weight_shapes
 from pathe.model.foundation import FoundationModel
 from pathe.model.pathe import PathE, count_parameters
 
 FORMAT = 2  # version of the folder's format
 WEIGHTS, CONFIG, RELATIONS, CARD = "model.safetensors", "config.json", "relations.json", "README.md"
 COLDEST, HOTTEST = 1e-3, 1e3  # temperatures: beyond, probabilities say nothing
+LARGEST_TEXT, LARGEST_HEADER = 1 << 28, 1 << 20  # bytes of a JSON file; of the weights' header
 FILES = (WEIGHTS, CONFIG, RELATIONS, CARD)
 SHIPPED = Path(__file__).with_name("shipped")  # the pre-trained model of the package
 
@@ -148,19 +150,40 @@ def load_model(folder: str | Path | None = None) -> Artifact:
     if not _are_names(names):
         raise ModelError(f"{folder / RELATIONS}: expected sorted, distinct names: modified.")
     config = configure(settings=about["config"], source=str(folder / CONFIG))
-    from_graph = config.relation_vectors != "table"
-    model = (build_foundation if from_graph else build_model)(config, len(names))
-    raw = _read(folder / WEIGHTS, digests[WEIGHTS])
-    try:
-        model.load_state_dict(load_tensors(raw))
-    except (SafetensorError, RuntimeError) as error:
-        reason = " ".join(str(error).strip().splitlines()[:2])
-        raise ModelError(f"{folder / WEIGHTS}: doesn't fit {CONFIG}: {reason}") from None
+    weights = _read_weights(folder / WEIGHTS, digests[WEIGHTS], weight_shapes(config, len(names)))
+    model = build(config, len(names))
+    model.load_state_dict(weights)
     if any(not bool(weight.isfinite().all()) for weight in model.state_dict().values()):
         raise ModelError(f"{folder / WEIGHTS}: has weights that are NaN or infinite.")
     any_graph = config.relation_vectors == "graph"
     relations = None if any_graph else Vocabulary(names, kind="relation")
     return Artifact(model.eval(), config, relations, about["temperatures"])
+
+
+def _read_weights(
+    path: Path, sha256: str | None, wanted: Mapping[str, torch.Size]
+) -> dict[str, torch.Tensor]:
+    """Reads weights of these shapes; before any other is built, so that none takes all memory."""
+    most = LARGEST_HEADER + 8 * sum(shape.numel() for shape in wanted.values())
+    raw = _read(path, sha256, most)
+    try:
+        found = load_tensors(raw)
+    except (SafetensorError, ValueError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ModelError(f"{path}: not weights that can be read ({reason}): modified.") from None
+    shapes = {name: weight.shape for name, weight in found.items()}
+    for name in sorted(wanted.keys() | shapes.keys()):
+        expected, got = wanted.get(name), shapes.get(name)
+        if expected != got:
+            raise ModelError(
+                f"{path}: doesn't fit {CONFIG}: {name[:100]}: expected {_shown(expected)}, got "
+                f"{_shown(got)}."
+            )
+    return found
+
+
+def _shown(shape: torch.Size | None) -> str:
+    return "no such weight" if shape is None else str(list(shape))
 
 
 def model_digest(folder: str | Path) -> str:
@@ -226,10 +249,12 @@ def _digest_settings(about: dict[str, Any]) -> str:
     return _digest(json.dumps(settings, sort_keys=True).encode())
 
 
-def _read(path: Path, sha256: str | None) -> bytes:
+def _read(path: Path, sha256: str | None, most: int = LARGEST_TEXT) -> bytes:
     try:
         if path.exists() and not path.is_file():  # a FIFO would never end
             raise ModelError(f"{path}: expected a file.")
+        if (size := path.stat().st_size) > most:
+            raise ModelError(f"{path}: expected at most {most:,} bytes; got {size:,}: modified.")
         raw = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror or error}.") from None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pathe.core.config import Config
+from pathe.core.config import PATHS, Config
 from pathe.core.errors import ConfigError
+from pathe.core.hardware import check_room
 from pathe.core.randomness import keyed
 from pathe.graph.held_out import HeldOut
 from pathe.graph.paths import N_POSITIONS, mine_paths
@@ -77,6 +78,20 @@ def build_foundation(config: Config, n_relations: int = 0) -> FoundationModel:
         return FoundationModel(*size, config.pair_hops, n_kinds)
 
 
+def build(config: Config, n_relations: int) -> PathE | FoundationModel:
+    """Builds a model of either kind."""
+    return (build_model if config.relation_vectors == "table" else build_foundation)(
+        config, n_relations
+    )
+
+
+def weight_shapes(config: Config, n_relations: int) -> dict[str, torch.Size]:
+    """Returns the shapes of a model's weights, which take no memory here."""
+    with torch.device("meta"):
+        weights = build(config, n_relations).state_dict()
+    return {name: weight.shape for name, weight in weights.items()}
+
+
 def build_aggregator(config: Config) -> Aggregator:
     """Builds the config's aggregator."""
     size = config.dim, config.aggregator_layers, config.dropout
@@ -93,6 +108,8 @@ def build_aggregator(config: Config) -> Aggregator:
 
 def build_featurizer(config: Config, prepared: PreparedGraph, n_paths: int) -> Featurizer:
     """Builds the featurizer of a graph's entities, with n_paths paths per entity."""
+    if not 1 <= n_paths <= PATHS:
+        raise ConfigError(f"n_paths must be at least 1 and at most {PATHS:,}; got {n_paths}.")
     both_sides = config.path_form == "joined" and config.positions == "absolute"
     per_hop = 4 if both_sides else 2
     if per_hop * config.max_hops + 1 > N_POSITIONS:
@@ -103,7 +120,15 @@ def build_featurizer(config: Config, prepared: PreparedGraph, n_paths: int) -> F
     store = None
     if config.path_source == "mined":
         n_mined, seed = max(config.n_mined, n_paths), derived_seed(config.seed, MINING)
-        graph = prepared.graph
+        graph, width = (
+            prepared.graph,
+            (4 if config.path_form == "joined" else 2) * config.max_hops + 1,
+        )
+        check_room(
+            12 * graph.n_entities * n_mined * width,
+            f"Mining {n_mined:,} paths for each of {graph.n_entities:,} entities",
+            "Lower n_mined, n_paths or max_hops, or set path_source=fresh.",
+        )
         store = mine_paths(graph, n_mined, config.max_hops, seed=seed, form=config.path_form)
     return Featurizer(
         prepared,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,13 @@ from pathe.core.extras import require
 from pathe.core.files import check_new_folder, replacing
 from pathe.model.artifact import FILES, load_model, model_folder
 
+NAME = re.compile(r"(?!\.)[\w.-]+(/(?!\.)[\w.-]+)?")  # of a repository: no path, no URL
+
 
 def push_model(folder: Path | str, repository: str, *, private: bool = False) -> str:
     """Uploads a model folder (or a run's) to OWNER/NAME, created if needed; returns its URL."""
     hub = _hub()
+    _check_name(repository)
     folder = model_folder(folder)
     load_model(folder)  # raises an error before a broken model is uploaded
     try:
@@ -35,23 +40,31 @@ def pull_model(
 ) -> Path:
     """Downloads and checks OWNER/NAME; returns its folder, by default ./NAME."""
     hub = _hub()
+    _check_name(repository)
     folder = Path(repository.rpartition("/")[2] if folder is None else folder)
     check_new_folder(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with replacing(folder) as aside:
         aside.mkdir()
-        for name in FILES:
+        for name in FILES:  # and no others, whatever the repository has
             try:
-                found = hub.hf_hub_download(repository, name, revision=revision)
+                found = Path(hub.hf_hub_download(repository, name, revision=revision))
             except Exception as error:
                 raise ModelError(
                     f"{repository}: can't be pulled: {name}: {_first_line(error)}"
                 ) from None
-            (aside / name).write_bytes(Path(found).read_bytes())
-        load_model(aside)
+            if not found.is_file():  # a link to one is: caches have those
+                raise ModelError(f"{repository}: can't be pulled: {name}: expected a file.")
+            shutil.copyfile(found, aside / name)
+        load_model(aside)  # raises an error unless it is a whole model
         if folder.exists():
             folder.rmdir()  # it is empty
     return folder
+
+
+def _check_name(repository: str) -> None:
+    if not NAME.fullmatch(repository):
+        raise ModelError(f"Expected OWNER/NAME, as the hub has it; got {repository[:100]!r}.")
 
 
 def _hub() -> Any:

@@ -78,7 +78,7 @@ from pathe.predict.results import (
     notes_on,
     walked,
 )
-from pathe.predict.rules import learned_rules
+from pathe.predict.rules import check_has_rules, learned_rules
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -595,11 +595,7 @@ class Predictor:
         Trust is estimated from a sample of each relation's facts, scored as if they were missing.
         Each rule has up to three instances: paths that it follows between entities of these facts.
         """
-        if not self.scorer.bridged or self.artifact.config.task == "relation":
-            raise ConfigError(
-                "Rules need a model that predicts links and has bridges: use the pre-trained "
-                "model, or train with --set bridge=paths."
-            )
+        check_has_rules(self.artifact.config)
         check_k(k)
         whole_pairs = self.artifact.config.hold_out_pairs
         wanted = self._wanted(relations)

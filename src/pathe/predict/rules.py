@@ -10,6 +10,8 @@ from heapq import nlargest
 import torch
 from torch import Tensor
 
+from pathe.core.config import Config
+from pathe.core.errors import ConfigError
 from pathe.core.randomness import keyed
 from pathe.data.vocabulary import GrowingVocabulary, Vocabulary
 from pathe.graph.edges import Edges
@@ -48,6 +50,17 @@ class LearnedRule:
         counts = self.support, self.connected, confidence
         instances = [[entities[entity] for entity in own] for own in self.instances]
         return Rule(relations[self.relation], path, self.trust, *counts, instances)
+
+
+def check_has_rules(config: Config) -> None:
+    """Raises an error if a model's settings don't give it rules."""
+    if config.task == "relation" or (
+        config.bridge == "none" and config.relation_vectors == "table"
+    ):
+        raise ConfigError(
+            "Rules need a model that predicts links and has bridges: use the pre-trained "
+            "model, or train with --set bridge=paths."
+        )
 
 
 def learned_rules(

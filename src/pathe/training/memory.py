@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathe.core.config import Config
 from pathe.core.errors import ConfigError
-from pathe.core.hardware import free_memory, pick_device
+from pathe.core.hardware import check_room, free_memory, pick_device
 from pathe.graph.paths import N_POSITIONS
 from pathe.graph.prepared import PreparedGraph
 from pathe.graph.relation_graph import DENSE, N_MEETINGS
+from pathe.model.builder import weight_shapes
 from pathe.model.foundation import BRIDGED
 from pathe.training.costs import MOST_HOPS, reached_entities
 from pathe.training.mix import PAIRS
@@ -15,6 +16,7 @@ from pathe.training.mix import PAIRS
 
 def check_memory(config: Config, prepared: PreparedGraph) -> None:
     """Raises a ConfigError if a training step on a graph won't fit in free memory."""
+    check_weights(config, prepared.n_relations)
     if config.relation_vectors == "table":
         check_fits(config, prepared.n_entities, len(prepared.kg.train))
         return
@@ -25,6 +27,18 @@ def check_memory(config: Config, prepared: PreparedGraph) -> None:
             f"are free. Lower batch_size ({config.batch_size})"
             + (", or set task=link." if config.task != "link" else ".")
         )
+
+
+def check_weights(config: Config, n_relations: int) -> None:
+    """Raises a ConfigError if a model with its gradients and Adam's state won't fit."""
+    n_weights = sum(shape.numel() for shape in weight_shapes(config, n_relations).values())
+    widths = "dim, feedforward" if config.relation_vectors == "table" else "bridge_dim"
+    check_room(
+        4 * 4 * n_weights,
+        f"Training a model of {n_weights:,} parameters",
+        f"Lower {widths} or the number of layers.",
+        pick_device(config.accelerator),
+    )
 
 
 def graph_step_bytes(config: Config, prepared: PreparedGraph) -> float:

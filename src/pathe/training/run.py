@@ -156,6 +156,8 @@ def _open(
     if _leads() and resume:
         _stored_settings(folder)  # raises an error if there are none
         check_resumable(folder, config, fingerprint)
+        if (was := _stored_rate(folder, config)) != config.learning_rate:
+            say(f"learning_rate is now {config.learning_rate:g}; it was {was}")
     last = folder / CHECKPOINTS / "last.ckpt"
     found = last if resume and last.exists() else None
     run = Run(folder, config, fingerprint, found, _ended(folder, config, found), say, progress_bar)
@@ -231,6 +233,11 @@ def _stored_settings(folder: Path) -> dict[str, Any]:
             f"{folder}: nothing to resume, as it has no {SETTINGS}. Start it without --resume."
         )
     return current_names(read_settings_file(path))
+
+
+def _stored_rate(folder: Path, config: Config) -> float:
+    """Returns the learning rate that a run had so far."""
+    return float(_stored_settings(folder).get("learning_rate", config.learning_rate))
 
 
 def remove_leftovers(folder: Path) -> None:
