@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test test-slow browser check reproduce bench bench-scale clean
+.PHONY: help setup demo test test-slow browser docs docs-serve release-check check reproduce bench bench-scale clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,10 +40,24 @@ browser: setup  ## run the tests of the page in Debian's Chromium, which is inst
 	@command -v chromium >/dev/null || { echo "installing chromium ..."; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; }
 	PATHE_BROWSER=required $(BIN)/python -m pytest tests/browser
 
-check: setup  ## run what CI runs: formatting, lint, types, all tests
-	$(BIN)/ruff format --check src tests benchmarks examples
-	$(BIN)/ruff check src tests benchmarks examples
+docs: setup  ## build the documentation site in site/; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+
+docs-serve: setup  ## show the documentation on http://127.0.0.1:8000 while you write it
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload --watch src --watch website
+
+release-check: setup  ## build wheel and sdist in dist/ and check them
+	rm -rf build dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
+
+check: setup  ## run what CI runs: formatting, lint, types, docs, packages, all tests
+	$(BIN)/ruff format --check src tests benchmarks examples website
+	$(BIN)/ruff check src tests benchmarks examples website
 	$(BIN)/mypy
+	$(MAKE) docs
+	$(MAKE) release-check
 	$(MAKE) test
 	$(MAKE) test-slow
 	$(MAKE) browser
@@ -66,4 +80,4 @@ bench-scale: setup  ## measure large graphs: up to 100M triples; needs 60 GB of 
 	$(BIN)/python benchmarks/cluster.py
 
 clean:  ## remove .venv and caches
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site src/*.egg-info

@@ -1,6 +1,6 @@
-"""The tutorials run as they stand, and print what they show.
+"""The tutorials and how-tos run as they stand, and print what they show.
 
-The blocks of a tutorial run in order in one folder; Python blocks share their names. Under a block,
+The blocks of a page run in order in one folder; Python blocks share their names. Under a block,
 ```text holds lines of its output: in order, others may stand between. There `...` is anything and a
 number with a decimal point is any such number; words and whole numbers are as they are. What may
 differ from machine to machine is ```text varies, which nobody checks.
@@ -22,6 +22,8 @@ from support.places import ROOT
 FOLDER = ROOT / "docs" / "tutorials"
 INDEX = FOLDER / "README.md"
 TUTORIALS = sorted(path for path in FOLDER.glob("*.md") if path != INDEX)
+HOW_TO = ROOT / "docs" / "howto"
+HOW_TOS = sorted(path for path in HOW_TO.glob("*.md") if path.name != "README.md")
 MARK = "======== the next block"
 NUMBER = r"\d[\d,]*\.\d+"
 
@@ -77,7 +79,7 @@ def absent(shown: list[str], output: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("tutorial", TUTORIALS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("tutorial", [*TUTORIALS, *HOW_TOS], ids=lambda path: path.stem)
 def test_it_runs_and_prints_what_it_shows(tutorial: Path, tmp_path: Path) -> None:
     parts = blocks(tutorial.read_text(encoding="utf-8"))
     assert any(part.shown for part in parts)
@@ -109,10 +111,12 @@ def test_what_is_not_printed_is_noticed() -> None:
         blocks("```sh\nls\n```\n")
 
 
-def test_the_index_names_every_tutorial_and_links_lead_somewhere() -> None:
-    index = INDEX.read_text(encoding="utf-8")
-    for tutorial in TUTORIALS:
-        assert f"({tutorial.name})" in index
-    for page in (INDEX, *TUTORIALS):
+def test_indexes_name_every_page_and_links_lead_somewhere() -> None:
+    how_to = HOW_TO / "README.md"
+    for index, pages in ((INDEX, TUTORIALS), (how_to, HOW_TOS)):
+        text = index.read_text(encoding="utf-8")
+        for page in pages:
+            assert f"({page.name})" in text
+    for page in (ROOT / "docs").rglob("*.md"):
         for link in re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8")):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
