@@ -33,6 +33,7 @@ PAGES = {
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
     "models": "models/README.md",
+    "models/README.md": "models/README.md",
     "src/pathe/cli": "reference/commands/README.md",
     "src/pathe/core/config.py": "reference/settings.md",
     "src/pathe/model/shipped/README.md": "models/shipped.md",
