@@ -2,7 +2,9 @@
 
 Kinds and functional relations are learned from the train split. For the hidden triples, valid and
 test: how often is the true answer among the plausible candidates, how many candidates remain, and
-how often does a query that counts as complete have another answer after all?
+how often does a query that counts as complete have another answer after all? And for queries of
+relations: how often is the true relation among those that head and tail could have, and how many
+of all relations are these?
 """
 
 from __future__ import annotations
@@ -12,15 +14,18 @@ from typing import Any
 
 import torch
 from measure import DATA, HERE, console, provenance
+from torch import Tensor
 
 from pathe.core.types import PARTS, SIDES
 from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.graph.kinds import Kinds
 from pathe.graph.prepared import prepare
 
 EXAMPLES = HERE.parent / "examples"
 GRAPHS = {
     "europe": EXAMPLES / "europe.csv",
     "films": EXAMPLES / "films.csv",
+    "umls": "umls",
     "codex-s": DATA / "codex-s",
     "codex-m": DATA / "codex-m",
     "fb15k-237": DATA / "fb15k-237",
@@ -54,13 +59,35 @@ def measure(kg: KnowledgeGraph) -> dict[str, Any]:
         "recall": round(kept_N.float().mean().item(), 5),
         "candidates_left": round(torch.cat(remaining).mean().item(), 4),
         "complete": complete,
+        "relations": relations(prepared.kinds, hidden_M3, kg.n_relations),
+    }
+
+
+def relations(kinds: Kinds, hidden_M3: Tensor, n_relations: int) -> dict[str, Any]:
+    """Returns the shares for queries of relations."""
+    fits = {
+        (side, entity): kinds.relations(entity, side)
+        for side in SIDES
+        for entity in hidden_M3[:, PARTS.index(side)].unique().tolist()
+    }
+    lost, left = 0, 0
+    for head, relation, tail in hidden_M3.tolist():
+        both_R = fits["head", head] & fits["tail", tail]
+        lost += not both_R[relation]
+        left += int(both_R.sum())
+    n = len(hidden_M3)
+    return {
+        "hidden_answers": n,
+        "lost_answers": lost,
+        "recall": round(1 - lost / n, 5),
+        "candidates_left": round(left / (n * n_relations), 4),
     }
 
 
 def main() -> None:
     found = {}
     for name, path in GRAPHS.items():
-        split = (0.8, 0.1, 0.1) if path.suffix == ".csv" else None
+        split = (0.8, 0.1, 0.1) if str(path).endswith(".csv") else None
         found[name] = measure(KnowledgeGraph.read(path, split=split))
         console.print(name, found[name])
     about = provenance(0) | {"command": "python benchmarks/kinds.py", "graphs": found}

@@ -93,6 +93,16 @@ def test_complete_and_implausible_queries_say_so(place):
     assert rows == [("True", "False")] * 2 + [("False", "True")] * 2 + [("False", "False")] * 2
 
 
+def test_relations_suit_head_and_tail(place):
+    asked = ("predict", "model", "--data", FILMS, "--head", "Rome", "--tail", "France", "--json")
+    rows = json.loads(pathe(*asked, cwd=place).stdout)
+    assert {row["name"] for row in rows} <= {"located_in", "capital_of"}
+    more = json.loads(pathe(*asked, "--no-plausible", "-k", 99, cwd=place).stdout)
+    assert len(more) > len(rows)
+    shown = pathe(*asked[:-1], cwd=place).stdout
+    assert "implausible left out; --no-plausible ranks them, too" in shown
+
+
 def test_no_answer_is_left(place):
     asked = ("predict", "model", "--data", FILMS, "--head", "Rome", "--relation", "capital_of")
     (place / "italy.txt").write_text("Italy\n")
@@ -116,6 +126,7 @@ def test_no_answer_is_left(place):
         (("--among", "absent.txt"), "absent.txt: the names can't be read"),
         (("--exclude", "Atlantis"), "unknown entity 'Atlantis'"),
         (("--tail", "France", "--exclude", "Japan"), "no head or tail is predicted"),
+        (("--tail", "France", "--no-plausible"), "no head or tail is predicted"),
     ],
 )
 def test_bad_options_are_refused(place, args, expected):

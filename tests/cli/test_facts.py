@@ -26,7 +26,6 @@ def place(tmp_path_factory):
     )
     (folder / "unknown.csv").write_text("person55,nationality,country3\nperson55,citizen,x\n")
     (folder / "open.csv").write_text("person55,nationality,?\n")
-    (folder / "few.csv").write_text("a,r,b\nb,r,c\n")
     return folder
 
 
@@ -93,7 +92,6 @@ def test_a_wrong_fact_is_found_with_what_it_should_be(place):
         (("missing", "people.csv", "--entity", "person99"), "Closest"),
         (("missing", "people.csv", "--type", "person"), "types"),
         (("missing", "people.csv", "--one-tail", "nationalty"), "Closest"),
-        (("classify", "few.csv", "--triples", "few.csv"), "too few triples"),
         (("classify", "people.csv", "--triples", "none.csv"), "none.csv"),
         (("classify", "people.csv", "--triples", "unknown.csv"), "line 2"),
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.films import films
 from support.graphs import graph_of, triple_lists
 
@@ -57,6 +58,28 @@ def test_types_decide_for_an_entity_that_has_nothing_else():
     kinds = Kinds(graph_of(FACTS, n_entities=32), types)
     assert members(kinds, BORN, "head") == {*PEOPLE, 30}
     assert members(kinds, BORN, "tail") == {*CITIES, 31}
+
+
+@settings(deadline=None)
+@given(triple_lists(), st.booleans())
+def test_relations_of_an_entity_are_those_in_which_it_is_plausible(drawn, typed):
+    rows, n_entities, n_relations = drawn
+    triples = torch.tensor(rows, dtype=torch.int32).view(-1, 3)
+    types = torch.tensor([(e, e % 3) for e in range(n_entities)]) if typed else None
+    kinds = Kinds(build_graph(triples, n_entities, n_relations), types)
+    for side in ("head", "tail"):
+        plausible = [kinds.plausible(relation, side) for relation in range(n_relations)]
+        for entity in range(n_entities):
+            expected = [bool(plausible_E[entity]) for plausible_E in plausible]
+            assert kinds.relations(entity, side).tolist() == expected
+
+
+def test_relations_of_each_kind():
+    kinds = Kinds(graph_of(FACTS))
+    assert kinds.relations(PEOPLE[0], "head").tolist() == [True, False]
+    assert kinds.relations(CITIES[0], "tail").tolist() == [True, False]
+    assert kinds.relations(CITIES[0], "head").tolist() == [False, True]
+    assert kinds.relations(COUNTRIES[0], "head").tolist() == [False, False]
 
 
 @settings(deadline=None)

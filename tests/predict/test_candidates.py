@@ -98,6 +98,30 @@ def test_many_queries_get_the_same_candidates_as_one(p):
     assert [answers.implausible for answers in found] == [False, False, False, True]
 
 
+def test_relations_that_head_or_tail_cannot_have_are_left_out(p):
+    found = p.relations(CITIES[-1], LANDS[-1], filter_known=False)
+    assert names(found) == {"located_in", "capital_of"}
+    assert found.left_out == 2
+    assert names(p.relations(CITIES[-1], LANDS[-1])) == {"capital_of"}
+    assert names(p.relations(PEOPLE[0], CITIES[3])) == {"born_in"}  # one knows only people
+    everything = p.relations(PEOPLE[0], CITIES[3], plausible=False)
+    assert names(everything) == {"born_in", "located_in", "capital_of", "knows"}
+    assert everything.left_out == 0
+    assert p.relations(LANDS[0], CITIES[0]) == []
+    assert p.relations(LANDS[0], CITIES[0]).left_out == 4
+    several = list(p.answer([(PEOPLE[0], None, CITIES[3]), (CITIES[-1], None, LANDS[-1])]))
+    assert [names(answers) for answers in several] == [{"born_in"}, {"capital_of"}]
+    assert math.fsum(a.probability for a in several[1]) == pytest.approx(1, abs=1e-5)
+
+
+def test_known_relations_are_never_left_out():
+    kg = toy()
+    p = predictor(kg, task="multi")
+    for head, relation, tail in kg.test[:20].tolist():
+        found = p.relations(kg.entities[head], kg.entities[tail], 99, filter_known=False)
+        assert kg.relations[relation] in names(found)
+
+
 def test_types_from_a_mapping(p):
     p.use_types(TYPES)
     assert names(p.tails(PEOPLE[0], "born_in", 100, type="land")) == set(LANDS)

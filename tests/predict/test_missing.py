@@ -178,17 +178,10 @@ def test_it_looks_at_the_graph_as_it_is_now():
     assert ("person0", "nationality", "country0") in names(p.missing(12))
 
 
-def test_small_graphs_get_an_answer_without_learning():
-    p = Predictor(kg_of("a r b; a r c; b r c; c r d; d r a; b s a; c s b"))
-    found = p.missing(50)
+def test_the_smallest_graphs_get_an_answer():
+    found = Predictor(kg_of("a r b; a r c; b r c; c r d; d r a; b s a; c s b")).missing(50)
     assert found
-    for m in found[:5]:
-        [tail] = [a for a in p.tails(m.head, m.relation, 9, plausible=False) if a.name == m.tail]
-        [head] = [a for a in p.heads(m.relation, m.tail, 9, plausible=False) if a.name == m.head]
-        if m.head != m.tail:
-            assert m.probability == pytest.approx(
-                (tail.probability * head.probability) ** 0.5, rel=0.3
-            )
+    assert all(0 < m.probability < 1 for m in found)
     assert Predictor(kg_of("a r b")).missing(5) is not None
 
 

@@ -12,6 +12,7 @@ from pathe.cli.output import tell
 from pathe.core.errors import PatheError, UnknownNameError
 
 if TYPE_CHECKING:
+    from pathe.core.types import Query
     from pathe.predict.candidates import Candidates, QueryCandidates
     from pathe.predict.predictor import Predictor
 
@@ -76,11 +77,18 @@ class QueryCandidateOptions(CandidateOptions):
 
     plausible: bool | None = option(
         None,
-        "Leave out entities unlike all known answers of the relation. Default: unless --type or "
-        "--among is given.",
+        "Leave out entities unlike all known answers of the relation, and relations that nothing "
+        "like the head or tail has. Default: unless --type or --among is given.",
         "--plausible/--no-plausible",
         rich_help_panel=PANEL,
     )
+
+    def useless(self, query: Query) -> str:
+        """Returns the options that can't apply to a query: if it asks for no head or tail."""
+        head, relation, tail = query
+        if head is None or tail is None:
+            return ""
+        return ", ".join(o for o in self.given if relation is not None or o != "--plausible")
 
     def choose(self, p: Predictor, skip: bool = False) -> QueryCandidates:
         """Returns the candidates; `skip` skips unknown names in files."""

@@ -109,8 +109,7 @@ def predict(
             "Give two of --head, --relation and --tail to predict the third, all three to score "
             "a triple, or --queries FILE."
         )
-    elif candidates.given and options.head is not None and options.tail is not None:
-        named = ", ".join(candidates.given)
+    elif named := candidates.useless(options.given):
         raise PatheError(f"{named}: these choose entities, but no head or tail is predicted here.")
     else:
         _answer_one(source, options, candidates, output)

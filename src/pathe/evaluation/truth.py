@@ -10,7 +10,7 @@ relation. It is fitted on triples that are known to be true or false.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -210,6 +210,28 @@ class Truth:
     def logits(self, features_BF: Tensor, relations_B: Tensor) -> Tensor:
         """Returns numbers in the order of the probabilities; they differ where these are all 1."""
         return self.scale * self.members(self._scaled(features_BF), relations_B).mean(1)
+
+    def state(self) -> dict[str, Tensor]:
+        """Returns what `restored` needs, without relations."""
+        scale_1 = torch.tensor([self.scale])
+        values_P = self.members.values_P.contiguous()
+        return {
+            "mean": self.mean_F,
+            "deviation": self.scale_F,
+            "scale": scale_1,
+            "values": values_P,
+        }
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Tensor]) -> Truth:
+        """Returns what was fitted as if there were one relation."""
+        truth = cls.__new__(cls)
+        truth.mean_F, truth.scale_F = state["mean"], state["deviation"]
+        truth.scale, truth.labelled = float(state["scale"]), 1.0
+        truth.members = _Members(len(truth.mean_F), 1)
+        truth.members.use(state["values"])
+        truth.thresholds_R = torch.full((1,), 0.5)
+        return truth
 
     def _scaled(self, features_BF: Tensor) -> Tensor:
         return (features_BF - self.mean_F) / self.scale_F

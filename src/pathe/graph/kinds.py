@@ -9,7 +9,10 @@ nobody comes from yet may be one.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pathe.core.types import Side
@@ -22,7 +25,7 @@ SEEN = 5  # entities that a trait or a place must have; with fewer, nothing is l
 
 
 class Kinds:
-    """Answers which entities could take a place in a relation; each place is counted once."""
+    """Answers which entities could take a place in a relation; what is counted is kept."""
 
     def __init__(self, graph: Graph, types_N2: Tensor | None = None) -> None:
         """Takes a graph, and types as rows of (entity, type), if there are any."""
@@ -38,6 +41,7 @@ class Kinds:
         self.sizes_T = torch.bincount(self.traits_P, minlength=2 * self.n_relations)
         self.n_entities = n
         self._found: dict[tuple[int, Side], Tensor] = {}
+        self._counted: dict[int, Tensor] = {}  # of traits, how many entities also have each place
 
     def plausible(self, relation: int, side: Side) -> Tensor:
         """Returns for each entity whether it could be the relation's head or tail.
@@ -50,20 +54,50 @@ class Kinds:
             )
         return self._found[relation, side]
 
+    def relations(self, entity: int, side: Side) -> Tensor:
+        """Returns for each relation whether an entity could be its head or tail: as `plausible`."""
+        first = self.n_relations * (side == "tail")
+        there_R = self.sizes_T[first : first + self.n_relations]
+        offsets_E1, traits_P = self._by_entity
+        for_R, against_R = torch.zeros_like(there_R).bool(), torch.zeros_like(there_R).bool()
+        for trait in traits_P[offsets_E1[entity] : offsets_E1[entity + 1]].tolist():
+            if trait not in self._counted:
+                self._counted[trait] = self._together(trait)[: 2 * self.n_relations]
+            both_R = self._counted[trait][first : first + self.n_relations]
+            speaks_for_R, speaks_against_R = self._speaks(both_R, self.sizes_T[trait], there_R)
+            for_R |= speaks_for_R
+            against_R |= speaks_against_R
+        return for_R | ~against_R | (there_R < SEEN)
+
     def _learn(self, place: int) -> Tensor:
         """Returns for each entity whether it could take a place, the trait of those that do."""
-        n_there = int(self.sizes_T[place])
+        n_there = self.sizes_T[place]
         if n_there < SEEN:
             return torch.ones(self.n_entities, dtype=torch.bool, device=self.traits_P.device)
-        there_E = self._any(self.traits_P == place)
-        both_T = torch.bincount(
-            self.traits_P[there_E[self.entities_P]], minlength=len(self.sizes_T)
-        )
-        expected_T = self.sizes_T * (n_there / self.n_entities)
-        for_T = (both_T >= FOR * expected_T) & (both_T > 0)
-        for_T |= both_T >= OFTEN * self.sizes_T.clamp(min=1)
-        against_T = (both_T <= AGAINST * expected_T) & (self.sizes_T >= SEEN)
+        for_T, against_T = self._speaks(self._together(place), self.sizes_T, n_there)
         return self._any(for_T[self.traits_P]) | ~self._any(against_T[self.traits_P])
+
+    def _together(self, trait: int) -> Tensor:
+        """Returns for each trait how many entities have both."""
+        has_E = self._any(self.traits_P == trait)
+        return torch.bincount(self.traits_P[has_E[self.entities_P]], minlength=len(self.sizes_T))
+
+    def _speaks(self, both_N: Tensor, with_N: Tensor, there_N: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns whether traits speak for places, and whether against them.
+
+        Takes how many entities have trait and place, the trait, and the place.
+        """
+        expected_N = with_N.double() * there_N / self.n_entities
+        for_N = (both_N >= FOR * expected_N) & (both_N > 0)
+        for_N |= both_N >= OFTEN * with_N.clamp(min=1)
+        return for_N, (both_N <= AGAINST * expected_N) & (with_N >= SEEN)
+
+    @cached_property
+    def _by_entity(self) -> tuple[Tensor, Tensor]:
+        """The traits in order of entities, and where those of each entity start."""
+        sizes_E = torch.bincount(self.entities_P, minlength=self.n_entities)
+        order_P = self.entities_P.argsort(stable=True)
+        return F.pad(sizes_E.cumsum(0), (1, 0)), self.traits_P[order_P]
 
     def _any(self, chosen_P: Tensor) -> Tensor:
         """Returns for each entity whether one of its traits is chosen."""

@@ -60,19 +60,25 @@ class Ranked:
     ) -> list[int]:
         """Sets the scores of other candidates to minus infinity; returns how many are implausible.
 
-        Known answers are never implausible. Relations are always ranked.
+        Known answers are never implausible. A relation is if its head or tail couldn't be.
         """
         n_B = [0] * len(ids_B3)
-        if part == "relation":
-            return n_B
-        if self.kinds is not None:
-            plausible = [self.kinds.plausible(r, part) for r in ids_B3[:, 1].tolist()]
+        if self.kinds is not None and len(ids_B3):
+            plausible = [_plausible(self.kinds, ids, part) for ids in ids_B3.tolist()]
             out_BC = torch.stack(plausible).logical_or_(known_BC).logical_not_()
             scores_BC.masked_fill_(out_BC, float("-inf"))
             n_B = out_BC.sum(1).tolist()
-        if self.allowed_E is not None:
+        if self.allowed_E is not None and part != "relation":
             scores_BC.masked_fill_(~self.allowed_E, float("-inf"))
         return n_B
+
+
+def _plausible(kinds: Kinds, ids: list[int], part: Part) -> Tensor:
+    """Returns for each candidate whether it could be the missing part of a triple."""
+    head, relation, tail = ids
+    if part == "relation":
+        return kinds.relations(head, "head") & kinds.relations(tail, "tail")
+    return kinds.plausible(relation, part)
 
 
 class Choices:

@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from pathe.core.config import Config
-from pathe.core.errors import DataError
 from pathe.core.randomness import below, keyed
 from pathe.core.types import PARTS, SIDES, Progress, Side
+from pathe.evaluation.prior import Mixture
 from pathe.evaluation.truth import (
     Background,
     Examples,
     SideRanks,
-    Truth,
     background,
     features,
     side_ranks,
@@ -26,6 +25,7 @@ from pathe.graph.functionality import Overrides
 from pathe.graph.growth import holds
 from pathe.graph.known import KnownTriples
 from pathe.graph.prepared import PreparedGraph
+from pathe.graph.short_rules import ShortRules
 from pathe.model.builder import scorer_without
 from pathe.model.scorer import Scorer
 
@@ -35,6 +35,7 @@ HIDDEN = 0.1  # share of each relation's training triples that is hidden, at mos
 ONE_BY_ONE = 16  # known facts that are judged one by one;
 TOGETHER, SHARE = 256, 100  # of more, so many at once: 256, or a hundredth of the graph
 MOST_DOUBT = 0.5  # chance that a triple drawn as a false one is true, at most
+SMALL = 2000  # facts of a graph in which it is counted what follows from what, at most
 RIVALS = 8  # true triples per false one that `rivals` gives, per side
 TRIES = 8  # draws of a false triple before it is given up
 
@@ -80,9 +81,25 @@ class Judge:
         return background(self.prepared.graph, self.overrides)
 
     @cached_property
-    def truth(self) -> Truth:
-        """Fitted on validation triples or, where they are few, on hidden training triples."""
-        return Truth(self._examples(), self.prepared.n_relations, self.scorer.seed)
+    def truth(self) -> Mixture:
+        """Fitted on validation triples or, where they are few, on hidden training triples.
+
+        If there are few of these, too, what was learned from other graphs counts.
+        """
+        given = self.prepared.n_relations, self.scorer.seed
+        return Mixture("judge", self._examples(), *given, alone=self.negatives_N3 is not None)
+
+    def follows(self, triples_M3: Tensor) -> Tensor | None:
+        """Returns how surely triples follow from one or two others; None in larger graphs."""
+        if self.prepared.graph.n_triples > SMALL:
+            return None
+        found = [self.rules.confidence(*ids) for ids in triples_M3.tolist()]
+        return torch.tensor(found, device=triples_M3.device)
+
+    @cached_property
+    def rules(self) -> ShortRules:
+        """What follows from what in a small graph."""
+        return ShortRules(self.prepared.train_M3, self.prepared.n_relations)
 
     def __call__(self, triples_M3: Tensor, progress: Progress | None = None) -> Judged:
         """Judges triples; those of the graph as if it didn't have them."""
@@ -90,12 +107,13 @@ class Judge:
         ranks = self.ranks(triples_M3, own_M, progress)
         found_MF = features(self.about, triples_M3, ranks, own_M)
         relations_M = triples_M3[:, 1]
+        follows_M = self.follows(triples_M3) if truth.share < 1 else None
         return Judged(
             triples_M3,
             ranks,
             self.prepared.known().contains(triples_M3),
-            truth(found_MF, relations_M),
-            truth.thresholds_R[relations_M],
+            truth(found_MF, relations_M, follows_M),
+            truth.thresholds(relations_M),
         )
 
     def ranks(
@@ -120,8 +138,8 @@ class Judge:
             for side in SIDES
         }
 
-    def _examples(self) -> Examples:
-        """Returns true and false triples with their features."""
+    def _examples(self) -> Examples | None:
+        """Returns true and false triples with their features; None if there are too few facts."""
         prepared, seed = self.prepared, self.scorer.seed
         valid_N3 = prepared.with_seen_relations(prepared.triples("valid", "seen"))
         if len(valid_N3) >= FEWEST:
@@ -130,10 +148,7 @@ class Judge:
         else:
             true_B3 = prepared.train_M3[hidden(prepared.train_M3, seed)[:POSITIVES]]
             if len(true_B3) < 2:
-                raise DataError(
-                    f"{prepared.kg.name} has too few triples to fit probabilities: a relation needs"
-                    " at least ten. Use predict, which needs no fit."
-                )
+                return None
             scorer = scorer_without(self.scorer, self.config, true_B3)
             kept = prepared.remove(true_B3)
             about, known = background(kept.graph, self.overrides), kept.known("train")

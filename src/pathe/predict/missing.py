@@ -8,8 +8,8 @@
 
 How promising a query is, and how probable a candidate, is learned from the graph itself: a tenth of
 each relation's facts is hidden, and the same steps are run to find them again. Facts that the graph
-really lacks turn up in this search, too, and look like mistakes; probabilities allow for that. In a
-graph that is too small for this, the probability is the geometric mean of those of both sides.
+really lacks turn up in this search, too, and look like mistakes; probabilities allow for that. A
+small graph has few facts to hide; what was learned from other graphs counts there, too.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from torch import Tensor
 
 from pathe.core.randomness import keyed
 from pathe.core.types import PARTS, SIDES, Progress, Side
+from pathe.evaluation.prior import Mixture
 from pathe.evaluation.truth import (
     FEATURES,
-    SIDE_FEATURES,
     Background,
     Examples,
     SideRanks,
@@ -78,8 +78,8 @@ class Candidates(NamedTuple):
 class Learned(NamedTuple):
     """What was learned from hidden facts."""
 
-    promise: Truth  # how probably a query has an answer that the graph lacks
-    truth: Truth  # how probably a candidate is true
+    promise: Truth | None  # how probably a query has an answer that the graph lacks
+    truth: Mixture  # how probably a candidate is true
 
 
 @dataclass(frozen=True)
@@ -168,30 +168,34 @@ class View:
 
 
 def find_missing(
-    judge: Judge, wanted: Wanted, learned: Learned | None, n_queries: int, work: Work
+    judge: Judge, wanted: Wanted, learned: Learned, n_queries: int, work: Work
 ) -> Found:
     """Returns the missing triples of the most promising queries, the most probable first."""
-    view = View(judge.scorer, judge.prepared, judge.about, judge.temperature)
-    queries = open_queries(view.about, wanted)
-    gain_N = (queries.known_N > 0) + queries.expected_N.clamp(0, 1)
-    if learned is not None and len(gain_N):
-        gain_N = learned.promise(_query_features(view.about, queries), queries.kinds_N)
-    rows_N = gain_N.argsort(descending=True, stable=True)[:n_queries]
-    work.grow(2 * len(rows_N))
-    found = _candidates(view, queries.at(rows_N), gain_N[rows_N], work)
+    found = candidates(judge, wanted, learned.promise, n_queries, work)
     triples_C3, scores_C, features_CF = found
-    if learned is None:  # the geometric mean of both sides' probabilities
-        chances_C = features_CF[:, [0, SIDE_FEATURES]].mean(1).exp()
-        order_C = chances_C.argsort(descending=True, stable=True)
-    else:
-        chances_C = learned.truth(features_CF, triples_C3[:, 1])
-        logits_C = learned.truth.logits(features_CF, triples_C3[:, 1])
-        order_C = logits_C.argsort(descending=True, stable=True)
+    follows_C = judge.follows(triples_C3) if learned.truth.share < 1 else None
+    chances_C = learned.truth(features_CF, triples_C3[:, 1], follows_C)
+    order_C = learned.truth.order(features_CF, triples_C3[:, 1], chances_C)
+    order_C = order_C.argsort(descending=True, stable=True)
     if wanted.not_of is not None:
         out_C = torch.isin(triples_C3[:, [0, 2]], wanted.not_of).any(1)
         order_C = order_C[~out_C[order_C]]
-    order_C = order_C[_one_per_functional(view.about, triples_C3[order_C])]
+    order_C = order_C[_one_per_functional(judge.about, triples_C3[order_C])]
     return Found(triples_C3[order_C], scores_C[order_C], chances_C[order_C])
+
+
+def candidates(
+    judge: Judge, wanted: Wanted, promise: Truth | None, n_queries: int, work: Work
+) -> Candidates:
+    """Returns the best answers to the most promising queries."""
+    view = View(judge.scorer, judge.prepared, judge.about, judge.temperature)
+    queries = open_queries(view.about, wanted)
+    gain_N = (queries.known_N > 0) + queries.expected_N.clamp(0, 1)
+    if promise is not None and len(gain_N):
+        gain_N = promise(_query_features(view.about, queries), queries.kinds_N)
+    rows_N = gain_N.argsort(descending=True, stable=True)[:n_queries]
+    work.grow(2 * len(rows_N))
+    return _candidates(view, queries.at(rows_N), gain_N[rows_N], work)
 
 
 def queries_for(k: int, bridged: bool) -> int:
@@ -264,16 +268,16 @@ def _asked(triples_M3: Tensor, n_relations: int, n_entities: int) -> Tensor:
 # learning from hidden facts
 
 
-def learn(judge: Judge, work: Work) -> Learned | None:
+def learn(judge: Judge, work: Work) -> Learned:
     """Fits how promising queries are, and how probable candidates, on hidden facts.
 
     This depends on the graph alone, so that a fact has the same probability whatever is asked for.
-    Returns None if there are too few facts: a relation needs at least ten.
+    If there are few facts, what was learned from other graphs counts, too.
     """
     prepared, seed = judge.prepared, judge.scorer.seed
     hidden_N = hidden(prepared.train_M3, seed)
     if len(hidden_N) < FEWEST_HIDDEN:
-        return None
+        return Learned(None, Mixture("missing", None, 0, seed, unlabelled=True))
     n_rounds = min(ROUNDS, -(-ENOUGH // len(hidden_N)))
     work.grow(2 * FIT_QUERIES)
     every = Wanted(list(range(prepared.n_relations)))
@@ -295,10 +299,8 @@ def learn(judge: Judge, work: Work) -> Learned | None:
         found = _candidates(view, asked.at(rows), gain_N[rows], work, sampled=True)
         true_C = KnownTriples(hidden_N3).contains(found.triples_C3)
         examples.append(Examples(found.features_CF, found.triples_C3[:, 1], true_C))
-    joined = _joined(examples)
-    if not joined.true_B.any():
-        return None
-    return Learned(promise, Truth(joined, prepared.n_relations, seed, unlabelled=True))
+    joined, n_relations = _joined(examples), prepared.n_relations
+    return Learned(promise, Mixture("missing", joined, n_relations, seed, unlabelled=True))
 
 
 def _query_examples(view: View, hidden_N3: Tensor, queries: Queries, most: int) -> Examples:

@@ -221,9 +221,18 @@ class Predictor:
         """Returns the k best answers to (?, relation, tail); `answer` describes the options."""
         return next(self.answer([(None, relation, tail)], k, filter_known=filter_known, **which))
 
-    def relations(self, head: str, tail: str, k: int = 10, *, filter_known: bool = True) -> Answers:
-        """Returns the k best answers to (head, ?, tail)."""
-        return next(self.answer([(head, None, tail)], k, filter_known=filter_known))
+    def relations(
+        self,
+        head: str,
+        tail: str,
+        k: int = 10,
+        *,
+        filter_known: bool = True,
+        plausible: bool = True,
+    ) -> Answers:
+        """Returns the k best answers to (head, ?, tail); `answer` describes the options."""
+        query = (head, None, tail)
+        return next(self.answer([query], k, filter_known=filter_known, plausible=plausible))
 
     @on_snapshot
     def answer(
@@ -237,11 +246,11 @@ class Predictor:
         """Yields the k best answers to each of many queries, in their order.
 
         A query is (head, relation, tail) with None for the part to predict, or a dict without it.
-        Answers that the graph
-        already has are left out unless `filter_known` is False. `among` (names), `type` (see
-        `use_types`) and `exclude` (names) choose the entities that are ranked. Without `among` and
-        `type`, entities that are unlike all known answers of the relation are left out, too, unless
-        `plausible` is False.
+        Answers that the graph already has are left out unless `filter_known` is False. `among`
+        (names), `type` (see `use_types`) and `exclude` (names) choose the entities that are ranked.
+        Without `among` and `type`, entities that are unlike all known answers of the relation are
+        left out, too, unless `plausible` is False; and so are relations that nothing like the head
+        or nothing like the tail has.
         """
         check_k(k)
         choices = self._choices()
