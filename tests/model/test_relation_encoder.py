@@ -95,23 +95,23 @@ def test_renamed_relations_have_the_same_vectors():
 
 
 def test_vectors_of_a_graph_are_computed_once(monkeypatch):
-    """In chunks of two kinds, of which three are kept."""
+    """In groups of two kinds, of which two are kept."""
     model, graph = encoder(), meetings()
     asked: list[list[int]] = []
     model.register_forward_pre_hook(lambda _, given: asked.append(given[1].tolist()))
     with torch.no_grad():
         expected = model(graph, torch.arange(N_KINDS))
     asked.clear()
-    monkeypatch.setattr(relation_encoder, "AT_ONCE", 2 * N_KINDS * 6)
-    monkeypatch.setattr(relation_encoder, "CACHE", 3 * N_KINDS * 6 * 4)
+    monkeypatch.setattr(relation_encoder, "GROUP", 2)
+    monkeypatch.setattr(relation_encoder, "CACHE", 4 * N_KINDS * 6 * 4)
     vectors = KindVectors(model, graph)
     for kinds, computed in (
-        ([5, 0, 5], [[0, 5]]),
-        ([0], []),
-        ([5, 7, 0], [[7]]),
-        ([1, 6, 4, 6, 0], [[1, 4], [6]]),
-        ([6, 1], []),  # the oldest have made room
-        ([7, 0], [[0, 7]]),
+        ([5, 0, 5], [[0, 1], [4, 5]]),
+        ([0, 1], []),
+        ([5, 7, 0], [[6, 7]]),
+        ([1, 6, 4, 6, 0], [[0, 1]]),  # the oldest have made room
+        ([6, 1, 7, 0], []),
+        ([4], [[4, 5]]),
     ):
         kinds_Q, vectors_QKD, rows_B = vectors(torch.tensor(kinds))
         assert kinds_Q[rows_B].tolist() == kinds
@@ -119,3 +119,17 @@ def test_vectors_of_a_graph_are_computed_once(monkeypatch):
         assert asked == computed
         assert not vectors_QKD.requires_grad
         asked.clear()
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_vectors_do_not_depend_on_what_else_is_asked(sparse):
+    """Bit for bit, or a query's score would depend on those before it."""
+    torch.manual_seed(3)
+    n_kinds = 70
+    graph = torch.rand(N_MEETINGS * n_kinds, n_kinds)
+    graph = (graph * (graph > 0.7)).to_sparse() if sparse else graph
+    model = RelationEncoder(16, 2)
+    together, alone = (KindVectors(model, graph) for _ in range(2))
+    whole = together(torch.arange(n_kinds)).vectors_QKD
+    for kind in [40, 3, 69, 17, 18, 0]:
+        assert torch.equal(alone(torch.tensor([kind])).vectors_QKD[0], whole[kind])

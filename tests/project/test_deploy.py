@@ -1,12 +1,14 @@
-"""The manifest for KubeRay has the fields that KubeRay documents, and a command that exists.
+"""The manifest for KubeRay fits KubeRay's schema, and its command exists.
 
-The operator's own schema isn't part of a Python package, so this is a small one of the documented
-fields that we use.
+The operator's own resource definition of `ray.io/v1` takes a megabyte, and no package has it. The
+schema here is written after it: types and bounds of the fields that we use, and the fields that
+some version of it requires.
 """
 
 from __future__ import annotations
 
 import re
+from copy import deepcopy
 
 import pytest
 import yaml
@@ -15,11 +17,18 @@ from support.places import ROOT
 
 jsonschema = pytest.importorskip("jsonschema")
 TEXT = {"type": "string", "minLength": 1}
-COUNT = {"type": "integer", "minimum": 0}
-AMOUNTS = {
+COUNT = {"type": "integer", "minimum": 0, "maximum": (1 << 31) - 1}
+FLAG = {"type": "boolean"}
+NUMBER = r"([0-9]+(\.[0-9]*)?|\.[0-9]+)"
+AMOUNTS = {  # of processors and memory: numbers would do, but 16 isn't 16Gi
     "type": "object",
-    "additionalProperties": {"type": "string", "pattern": r"^\d+(m|Mi|Gi|Ti)?$"},
+    "required": ["cpu", "memory"],
+    "additionalProperties": {
+        "type": "string",
+        "pattern": rf"^[+-]?{NUMBER}([KMGTPE]i|[numkMGTPE]|[eE][+-]?{NUMBER})?$",
+    },
 }
+LABEL = "^[a-z]([-a-z0-9]*[a-z0-9])?$"  # DNS-1035
 
 
 def record(needed: str, **fields):
@@ -28,48 +37,114 @@ def record(needed: str, **fields):
             "additionalProperties": False}  # fmt: skip
 
 
+def some(items):
+    """A list with at least one item."""
+    return {"type": "array", "minItems": 1, "items": items}
+
+
 CONTAINER = record(
     "name image resources", name=TEXT, image=TEXT,
     resources=record("requests limits", requests=AMOUNTS, limits=AMOUNTS),
-    volumeMounts={"type": "array", "items": record("name mountPath", name=TEXT, mountPath=TEXT)},
+    volumeMounts=some(record("name mountPath", name=TEXT, mountPath=TEXT, readOnly=FLAG)),
 )  # fmt: skip
 VOLUME = record(
     "name persistentVolumeClaim", name=TEXT,
-    persistentVolumeClaim=record("claimName", claimName=TEXT),
+    persistentVolumeClaim=record("claimName", claimName=TEXT, readOnly=FLAG),
 )  # fmt: skip
 TEMPLATE = record("spec", spec=record(
-    "containers", containers={"type": "array", "minItems": 1, "items": CONTAINER},
-    volumes={"type": "array", "items": VOLUME},
+    "containers", containers=some(CONTAINER), volumes=some(VOLUME),
 ))  # fmt: skip
 STARTED = {"type": "object", "additionalProperties": {"type": "string"}}
 CLUSTER = record(
     "rayVersion headGroupSpec workerGroupSpecs", rayVersion=TEXT,
-    headGroupSpec=record("template", rayStartParams=STARTED, template=TEMPLATE),
-    workerGroupSpecs={"type": "array", "minItems": 1, "items": record(
-        "groupName replicas minReplicas maxReplicas template", groupName=TEXT, replicas=COUNT,
-        minReplicas=COUNT, maxReplicas=COUNT, rayStartParams=STARTED, template=TEMPLATE,
-    )},
+    headGroupSpec=record("rayStartParams template", rayStartParams=STARTED, template=TEMPLATE),
+    workerGroupSpecs=some(record(
+        "groupName replicas minReplicas maxReplicas rayStartParams template", groupName=TEXT,
+        replicas=COUNT, minReplicas=COUNT, maxReplicas=COUNT, rayStartParams=STARTED,
+        template=TEMPLATE,
+    )),
 )  # fmt: skip
 JOB = record(
     "apiVersion kind metadata spec", apiVersion={"const": "ray.io/v1"}, kind={"const": "RayJob"},
-    metadata=record("name", name={"type": "string", "pattern": "^[a-z0-9-]{1,47}$"}),
+    metadata=record("name", name={"type": "string", "maxLength": 47, "pattern": LABEL}),
     spec=record(
-        "entrypoint rayClusterSpec", entrypoint=TEXT, shutdownAfterJobFinishes={"type": "boolean"},
+        "entrypoint rayClusterSpec", entrypoint=TEXT, shutdownAfterJobFinishes=FLAG,
         ttlSecondsAfterFinished=COUNT, backoffLimit=COUNT, rayClusterSpec=CLUSTER,
     ),
 )  # fmt: skip
+OF_CLUSTER = ("spec", "rayClusterSpec")
+OF_HEAD = (*OF_CLUSTER, "headGroupSpec")
+OF_WORKERS = (*OF_CLUSTER, "workerGroupSpecs", 0)
+OF_CONTAINER = (*OF_WORKERS, "template", "spec", "containers", 0)
+WRONG = {
+    "a name that starts with a number": (("metadata", "name"), "2-embed"),
+    "a long name": (("metadata", "name"), "e" * 48),
+    "another version": (("apiVersion",), "ray.io/v1alpha1"),
+    "a number of CPUs that isn't text": ((*OF_HEAD, "rayStartParams", "num-cpus"), 0),
+    "a misspelt field": ((*OF_CLUSTER, "workerGroupSpec"), []),
+    "no groups": ((*OF_CLUSTER, "workerGroupSpecs"), []),
+    "replicas as text": ((*OF_WORKERS, "replicas"), "4"),
+    "too many replicas": ((*OF_WORKERS, "maxReplicas"), 1 << 31),
+    "no containers": ((*OF_WORKERS, "template", "spec", "containers"), []),
+    "memory without a known unit": ((*OF_CONTAINER, "resources", "limits", "memory"), "128GB"),
+    "a mount without a path": ((*OF_CONTAINER, "volumeMounts", 0), {"name": "graphs"}),
+    "a time as text": (("spec", "ttlSecondsAfterFinished"), "600"),
+    "a flag as text": (("spec", "shutdownAfterJobFinishes"), "yes"),
+}  # what to change, and its value
+NEEDED = [
+    ("spec", "rayClusterSpec"), (*OF_CLUSTER, "headGroupSpec"), (*OF_HEAD, "rayStartParams"),
+    (*OF_HEAD, "template"), (*OF_WORKERS, "groupName"), (*OF_WORKERS, "minReplicas"),
+    (*OF_WORKERS, "maxReplicas"), (*OF_WORKERS, "rayStartParams"), (*OF_WORKERS, "template"),
+    (*OF_CONTAINER, "name"),
+]  # fmt: skip
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def manifest():
     return yaml.safe_load((ROOT / "deploy" / "kuberay.yaml").read_text())
 
 
-def test_the_manifest_has_the_documented_fields(manifest):
+def parent(record, place):
+    """The record or list that holds the last key of a place."""
+    for key in place[:-1]:
+        record = record[key]
+    return record
+
+
+def test_the_manifest_fits_the_schema(manifest):
+    jsonschema.Draft202012Validator.check_schema(JOB)
     jsonschema.validate(manifest, JOB)
-    manifest["spec"]["rayClusterSpec"]["workerGroupSpec"] = []
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_value_is_found(manifest, what):
+    (place, value), changed = WRONG[what], deepcopy(manifest)
+    parent(changed, place)[place[-1]] = value
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(manifest, JOB)
+        jsonschema.validate(changed, JOB)
+
+
+@pytest.mark.parametrize("place", NEEDED, ids=lambda place: ".".join(map(str, place[2:])))
+def test_a_missing_field_is_found(manifest, place):
+    changed = deepcopy(manifest)
+    del parent(changed, place)[place[-1]]
+    with pytest.raises(jsonschema.ValidationError, match="is a required property"):
+        jsonschema.validate(changed, JOB)
+
+
+def test_the_rules_that_the_operator_checks(manifest):
+    """Volumes that are mounted exist, limits aren't below requests, time needs a shutdown."""
+    cluster = manifest["spec"]["rayClusterSpec"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        spec = group["template"]["spec"]
+        volumes = {volume["name"] for volume in spec["volumes"]}
+        for container in spec["containers"]:
+            assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+            assert container["resources"]["requests"] == container["resources"]["limits"]
+    assert manifest["spec"]["shutdownAfterJobFinishes"]  # the time after it counts only then
+    names = [group["groupName"] for group in cluster["workerGroupSpecs"]]
+    assert len(set(names)) == len(names)
+    assert all(re.match(LABEL, name) for name in names)
 
 
 def test_nodes_see_the_same_graph_with_the_same_ray(manifest):
@@ -85,8 +160,11 @@ def test_nodes_see_the_same_graph_with_the_same_ray(manifest):
         assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
 
 
-def test_the_command_of_the_manifest_exists(manifest):
+def test_the_command_of_the_manifest_exists_and_uses_the_volume(manifest):
     program, command, *words = manifest["spec"]["entrypoint"].split()
     assert program == "pathe"
     shown = pathe(command, "--help", COLUMNS="300").stdout
     assert all(word in shown for word in words if word.startswith("--"))
+    head = manifest["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]
+    mounted = head["containers"][0]["volumeMounts"][0]["mountPath"]
+    assert all(word.startswith(f"{mounted}/") for word in words if word.startswith("/"))

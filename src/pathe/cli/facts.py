@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pathe.cli.candidates import entities_in, excluded
+from pathe.cli.cluster import ClusterOptions
 from pathe.cli.options import (
     QUERY,
     K,
@@ -155,6 +156,7 @@ def missing(
     source: ModelOnData,
     options: MissingOptions,
     output: TripleOutput,
+    cluster: ClusterOptions,
     k: K = 20,
     reasons: Reasons = None,
 ) -> None:
@@ -172,20 +174,38 @@ def missing(
         raise PatheError(f"--min-probability is from 0 to 1; got {options.min_probability}.")
     if options.queries is not None and options.queries < 1:
         raise PatheError(f"--queries must be at least 1; got {options.queries}.")
+    cluster.check()
     p = source.predictor()
     options.apply(p)
-    with progress_bar("searching") as progress:
-        found = p.missing(
-            k,
-            min_probability=options.min_probability,
-            queries=options.queries,
-            reasons=_with_reasons(reasons, k),
-            progress=progress,
-            **options.choose(p, source.on_error == "skip"),
-        )
+    how: dict[str, Any] = {**options.choose(p, source.on_error == "skip")}
+    how |= {"min_probability": options.min_probability, "queries": options.queries}
+    how["reasons"] = _with_reasons(reasons, k)
+    if cluster.given and _can_split(p):
+        from pathe.cluster.graphs import source_of
+        from pathe.cluster.search import search_steps
+
+        with cluster.running("missing", output.out) as run:
+            steps = search_steps(source_of(p, source.device), run)
+            found = p.missing(k, steps=steps, **how)
+    else:
+        with progress_bar("searching") as progress:
+            found = p.missing(k, progress=progress, **how)
     rows = [vars(row) for row in found]
     output.show(rows, show.missing(p.names.shown(found)), MissingTriple, names=p.names)
     _tell_left_out(reasons, k)
+
+
+def _can_split(p: Predictor) -> bool:
+    """Returns whether a search can be done in parts; says so if not."""
+    from pathe.cluster.search import can_split
+
+    if not can_split(p.scorer):
+        tell(
+            "searching in one process, without --cluster and --parts: this model scores several "
+            "queries of this graph at once"
+        )
+        return False
+    return True
 
 
 @grouped

@@ -10,7 +10,7 @@ from pathe.graph.relation_graph import N_MEETINGS
 from pathe.model.bridge import QueryVectors
 
 CACHE = 256 << 20  # bytes of vectors that are cached per graph
-AT_ONCE = 1 << 24  # numbers that are computed at once
+GROUP = 16  # kinds that are computed together in a dense relation graph
 
 
 class RelationLayer(nn.Module):
@@ -78,7 +78,11 @@ class RelationEncoder(nn.Module):
 
 
 class KindVectors:
-    """The relation vectors of one graph; computed when first needed, then cached."""
+    """The relation vectors of one graph; computed when first needed, then cached.
+
+    Kinds are computed in fixed groups. Sums are rounded by how many are computed together, so
+    vectors would otherwise depend on which kinds were asked for before.
+    """
 
     def __init__(self, encoder: RelationEncoder, meetings: Tensor) -> None:
         self.encoder, self.meetings = encoder, meetings
@@ -95,10 +99,10 @@ class KindVectors:
         kinds_Q, rows_B = kinds_B.unique(return_inverse=True)
         kinds = kinds_Q.tolist()
         cached = dict(self._cached)
-        missing = [kind for kind in kinds if kind not in cached]
-        size = self.meetings.shape[1] * len(self.encoder.start)  # numbers per kind
-        for first in range(0, len(missing), step := max(AT_ONCE // size, 1)):
-            some = missing[first : first + step]
+        n_kinds, size = self.meetings.shape[1], 1 if self.meetings.is_sparse else GROUP
+        missing = {kind // size for kind in kinds if kind not in cached}
+        for group in sorted(missing):
+            some = range(group * size, min((group + 1) * size, n_kinds))
             vectors_FKD = self.encoder(self.meetings, kinds_Q.new_tensor(some))
             each = (vectors_KD.clone() for vectors_KD in vectors_FKD)  # so that each can be freed
             cached |= dict(zip(some, each, strict=True))

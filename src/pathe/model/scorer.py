@@ -82,6 +82,16 @@ class Scorer(ABC):
     def bridged(self) -> bool:
         """Whether scores include paths between a query's entity and its answers."""
 
+    @property
+    def frontier(self) -> int:
+        """The number of entities per query that bridges pass messages between; 0: all of them."""
+        return 0
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether queries are scored one by one, so that none has a part in others' rounding."""
+        return False
+
     @abstractmethod
     def score_bytes(self) -> int:
         """Estimates the bytes that scores of all entities take per query."""
@@ -346,7 +356,6 @@ class GraphScorer(Scorer):
 
     @property
     def frontier(self) -> int:
-        """The number of entities per query that bridges pass messages between; 0: all of them."""
         if self._frontier is not None:
             return self._frontier if self._frontier < self.prepared.n_entities else 0
         return automatic(self.prepared.graph.n_triples, self.prepared.n_entities)
@@ -372,12 +381,20 @@ class GraphScorer(Scorer):
     ) -> Tensor:
         n = self.prepared.n_entities if candidates_BN is None else candidates_BN.shape[1]
         scores = torch.zeros(len(entities_B), n, device=entities_B.device)
-        queries, chunk = (entities_B, relations_B, side), self._states_at_once(self._dim)
-        if self.frontier:
-            chunk = max(FRONTIER_ROWS // self.frontier, 1)
-            chunk = max(min(chunk, FRONTIER_SCORES // self.prepared.n_entities), 1)
+        queries, chunk = (entities_B, relations_B, side), self._links_at_once()
         self._add_distinct(scores, queries, candidates_BN, self._score_all, chunk)
         return scores
+
+    def _links_at_once(self) -> int:
+        """Returns how many distinct queries are scored at once."""
+        if not self.frontier:
+            return self._states_at_once(self._dim)
+        chunk = min(FRONTIER_ROWS // self.frontier, FRONTIER_SCORES // self.prepared.n_entities)
+        return max(chunk, 1)
+
+    @property
+    def one_by_one(self) -> bool:
+        return self._links_at_once() == 1
 
     def _score_all(self, sources_F: Tensor, kinds_F: Tensor) -> Tensor:
         """Returns (F, E) scores of all entities."""

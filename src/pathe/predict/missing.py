@@ -14,7 +14,7 @@ small graph has few facts to hide; what was learned from other graphs counts the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -111,11 +111,17 @@ class View:
     prepared: PreparedGraph
     about: Background
     temperature: float
+    round: int | None = None  # of hiding
     kept: dict[int, Tensor] = field(default_factory=dict)  # scores by query
 
     @property
     def known(self) -> KnownTriples:
         return self.prepared.known()
+
+    @property
+    def keeps(self) -> bool:
+        """Whether scores are kept. With a frontier, few would fit."""
+        return self.scorer.bridged and not self.scorer.frontier
 
     def scores(self, ids_B3: Tensor, side: Side) -> Tensor:
         """Returns (B, E) scores; minus infinity for entities that can't be answers.
@@ -143,7 +149,7 @@ class View:
 
     def _scores(self, ids_B3: Tensor, side: Side) -> Tensor:
         """Returns (B, E) scores of all entities; with bridges, those of a query are kept."""
-        if not self.scorer.bridged or not len(ids_B3):
+        if not self.keeps or not len(ids_B3):
             return self.scorer.scores(ids_B3, side)
         n, asked_B = self.prepared.n_entities, ids_B3[:, 2 - PARTS.index(side)]
         codes = (self.about.kinds(ids_B3[:, 1], side) * n + asked_B).tolist()
@@ -165,6 +171,22 @@ class View:
         heads_M, relations_M, tails_M = self.prepared.train_M3.unbind(1)
         loops_N = relations_M[heads_M == tails_M]
         return torch.bincount(loops_N, minlength=self.prepared.n_relations) > 0
+
+
+class Best(NamedTuple):
+    """Answers to queries: how promising each is, its triple, and its ranks on the asked side."""
+
+    promise_C: Tensor
+    triples_C3: Tensor
+    ranks: SideRanks
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The long steps of a search: `best_answers` and `other_ranks`, or what does the same."""
+
+    ask: Callable[[View, Queries, Tensor, Side, Progress], Best]
+    rank: Callable[[View, Tensor, Side, Progress], SideRanks]
 
 
 def find_missing(
@@ -283,12 +305,8 @@ def learn(judge: Judge, work: Work) -> Learned:
     every = Wanted(list(range(prepared.n_relations)))
     rounds = []
     for number in range(n_rounds):
-        hidden_N3 = prepared.train_M3[hidden(prepared.train_M3, seed + number)]
-        smaller = prepared.remove(hidden_N3)
-        about = background(smaller.graph, judge.overrides)
-        scorer = scorer_without(judge.scorer, judge.config, hidden_N3)
-        view = View(scorer, smaller, about, judge.temperature)
-        rounds.append((view, hidden_N3, open_queries(about, every)))
+        view, hidden_N3 = hide(judge, number)
+        rounds.append((view, hidden_N3, open_queries(view.about, every)))
     asked_before = [_query_examples(*parts, EXAMPLES // n_rounds) for parts in rounds]
     promise = Truth(_joined(asked_before), 2 * prepared.n_relations, seed)
     examples = []
@@ -301,6 +319,16 @@ def learn(judge: Judge, work: Work) -> Learned:
         examples.append(Examples(found.features_CF, found.triples_C3[:, 1], true_C))
     joined, n_relations = _joined(examples), prepared.n_relations
     return Learned(promise, Mixture("missing", joined, n_relations, seed, unlabelled=True))
+
+
+def hide(judge: Judge, number: int) -> tuple[View, Tensor]:
+    """Returns the graph without the facts that are hidden in a round, and these facts."""
+    prepared, seed = judge.prepared, judge.scorer.seed
+    hidden_N3 = prepared.train_M3[hidden(prepared.train_M3, seed + number)]
+    smaller = prepared.remove(hidden_N3)
+    about = background(smaller.graph, judge.overrides)
+    scorer = scorer_without(judge.scorer, judge.config, hidden_N3)
+    return View(scorer, smaller, about, judge.temperature, number), hidden_N3
 
 
 def _query_examples(view: View, hidden_N3: Tensor, queries: Queries, most: int) -> Examples:
@@ -354,19 +382,15 @@ def _of_side(
     view: View, queries: Queries, gain_N: Tensor, side: Side, work: Work, sampled: bool
 ) -> Candidates:
     """Returns the best answers to queries of one side, as many as there are queries."""
-    parts = list(_answers(view, queries, gain_N, side, work))
-    promise_C = torch.cat([promise for promise, _, _ in parts])
-    triples_C3 = torch.cat([triples for _, triples, _ in parts])
-    best_C = promise_C.argsort(descending=True, stable=True)[: max(len(gain_N), FEWEST)]
+    order_N, other = queries.kinds_N.argsort(stable=True), SIDES[1 - SIDES.index(side)]
+    given = queries.at(order_N), gain_N[order_N], side
+    found = work.steps.ask(view, *given, work.part(len(gain_N)))
+    best_C = found.promise_C.argsort(descending=True, stable=True)[: max(len(gain_N), FEWEST)]
     if sampled:
-        best_C = best_C[_sample(view, triples_C3[best_C], side, len(gain_N))]
-    triples_C3 = triples_C3[best_C]
-    ranks = {
-        side: SideRanks(*(torch.cat(c)[best_C] for c in zip(*(p[2] for p in parts), strict=True)))
-    }
-    other: Side = "head" if side == "tail" else "tail"
-    given = view.scorer, view.known, triples_C3, other, view.temperature
-    ranks[other] = side_ranks(*given, work.part(len(gain_N)), view.scores_of_triples)
+        best_C = best_C[_sample(view, found.triples_C3[best_C], side, len(gain_N))]
+    triples_C3 = found.triples_C3[best_C]
+    ranks = {side: SideRanks(*(column[best_C] for column in found.ranks))}
+    ranks[other] = work.steps.rank(view, triples_C3, other, work.part(len(gain_N)))
     done_C = torch.zeros_like(best_C, dtype=torch.bool)
     for one in SIDES:  # a functional query that has its answer lacks none
         functional_C = view.about.functional[one].functional_R[triples_C3[:, 1]]
@@ -386,14 +410,36 @@ def _sample(view: View, triples_C3: Tensor, side: Side, n: int) -> Tensor:
     return chosen_U[place_C].nonzero().squeeze(1)
 
 
+def best_answers(
+    view: View, queries: Queries, gain_N: Tensor, side: Side, progress: Progress
+) -> Best:
+    """Returns the best answers to queries of one side, which are sorted by kind."""
+    parts = list(_answers(view, queries, gain_N, side, progress))
+    ranks = zip(*(part.ranks for part in parts), strict=True)
+    return Best(
+        torch.cat([part.promise_C for part in parts]),
+        torch.cat([part.triples_C3 for part in parts]),
+        SideRanks(*(torch.cat(column) for column in ranks)),
+    )
+
+
+def other_ranks(view: View, triples_C3: Tensor, side: Side, progress: Progress) -> SideRanks:
+    """Ranks a side of triples that were answers to queries of the other side."""
+    given = view.scorer, view.known, triples_C3, side, view.temperature
+    return side_ranks(*given, progress, view.scores_of_triples)
+
+
+HERE = Steps(best_answers, other_ranks)
+
+
 @torch.no_grad()
 def _answers(
-    view: View, queries: Queries, gain_N: Tensor, side: Side, work: Work
-) -> Iterator[tuple[Tensor, Tensor, SideRanks]]:
-    """Yields the promise, triples and ranks of the best answers to queries, in chunks."""
+    view: View, queries: Queries, gain_N: Tensor, side: Side, progress: Progress
+) -> Iterator[Best]:
+    """Yields the best answers to queries, in chunks."""
     column, relations_N = PARTS.index(side), queries.kinds_N % view.about.n_relations
-    tell = work.part(len(gain_N))
-    for rows_B in queries.kinds_N.argsort(stable=True).split(view.scorer.rows_at_once()):
+    every_N = torch.arange(len(gain_N), device=gain_N.device)
+    for rows_B in every_N.split(view.scorer.rows_at_once()):
         entities_B = queries.entities_N[rows_B]
         ids_B3 = torch.stack([entities_B, relations_N[rows_B], entities_B], 1)
         scores_BE = view.scores(ids_B3, side)
@@ -419,8 +465,9 @@ def _answers(
         triples_BK3[:, :, column] = best.indices
         promise_BK = gain_N[rows_B].log()[:, None] + log_BK
         open_BK = ~best.values.isneginf()
-        yield promise_BK[open_BK], triples_BK3[open_BK], SideRanks(*(x[open_BK] for x in ranks))
-        tell(len(rows_B), 0)
+        own = SideRanks(*(x[open_BK] for x in ranks))
+        yield Best(promise_BK[open_BK], triples_BK3[open_BK], own)
+        progress(len(rows_B), 0)
 
 
 def _places(scores_BE: Tensor, best_BK: Tensor) -> Tensor:
@@ -453,10 +500,13 @@ def _first_of_each(codes_N: Tensor) -> Tensor:
 
 
 class Work:
-    """Adds up the progress of several parts, whose sizes become known one after the other."""
+    """Adds up the progress of several parts, whose sizes become known one after the other.
 
-    def __init__(self, progress: Progress | None = None) -> None:
-        self.progress, self.total, self.done = progress, 0, 0
+    `steps` says where the long ones are done.
+    """
+
+    def __init__(self, progress: Progress | None = None, steps: Steps = HERE) -> None:
+        self.progress, self.steps, self.total, self.done = progress, steps, 0, 0
 
     def grow(self, size: int) -> None:
         """Adds to the total."""

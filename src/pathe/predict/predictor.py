@@ -59,7 +59,16 @@ from pathe.predict.candidates import (
 )
 from pathe.predict.evidence import bridge_evidence, path_evidence
 from pathe.predict.judge import Judge, expected_tails, without_own
-from pathe.predict.missing import Learned, Wanted, Work, find_missing, learn, queries_for
+from pathe.predict.missing import (
+    HERE,
+    Learned,
+    Steps,
+    Wanted,
+    Work,
+    find_missing,
+    learn,
+    queries_for,
+)
 from pathe.predict.patterns import from_head, pattern_triples
 from pathe.predict.results import (
     Answer,
@@ -407,6 +416,7 @@ class Predictor:
         queries: int | None = None,
         reasons: bool = False,
         progress: Progress | None = None,
+        steps: Steps = HERE,
         **of: Unpack[FactsOf],
     ) -> Records[MissingTriple]:
         """Returns the k most probable triples that the graph lacks.
@@ -418,12 +428,13 @@ class Predictor:
         `reasons` adds the main pattern of paths to each, which takes a moment per triple.
 
         Some facts of the graph are hidden to learn from, whatever is asked for: the probability of
-        a triple doesn't depend on `k` or on what limits the search.
+        a triple doesn't depend on `k` or on what limits the search. `steps` does the long parts of
+        the search elsewhere (see `pathe.cluster.search`).
         """
         check_task(self.artifact.config.task, "link")
         check_k(k)
         wanted = Wanted(self._wanted(of.get("relations")), self._owners(of), self._not_of(of))
-        judge, work = self._judge(), Work(progress)
+        judge, work = self._judge(), Work(progress, steps)
         if self._learned is None:
             self._learned = (learn(judge, work),)
         n_queries = queries or queries_for(k, self.scorer.bridged)
