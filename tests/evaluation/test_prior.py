@@ -41,7 +41,7 @@ def test_without_examples_other_graphs_decide(kind):
 
 
 def test_between_they_are_mixed():
-    some, fresh = examples(50), examples(20, seed=1)
+    some, fresh = examples(25), examples(20, seed=1)
     given = fresh.features_BF, fresh.relations_B
     mixed, own = Mixture("missing", some, 2, 0, unlabelled=True), Truth(some, 2, 0, unlabelled=True)
     other = priors()["missing"](given[0], torch.zeros(40).long())

@@ -19,7 +19,7 @@ from torch import Tensor
 from pathe.evaluation.truth import Examples, Truth
 
 PRIORS = Path(__file__).with_name("priors.safetensors")
-ENOUGH = 200
+ENOUGH = 100
 Kind = Literal["missing", "judge"]  # candidates of the search for missing facts; given triples
 
 
