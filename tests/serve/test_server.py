@@ -70,6 +70,26 @@ def test_no_server():
         Client("http://127.0.0.1:9", timeout=1)
 
 
+@pytest.mark.parametrize("answer", [
+    b"", b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{", b"hello\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+], ids=["nothing", "a part", "not HTTP", "not JSON"])  # fmt: skip
+def test_half_an_answer_is_none(answer):
+    with socket.create_server(("127.0.0.1", 0)) as own:
+
+        def serve() -> None:
+            connection, _ = own.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(PatheError, match="no answer"):
+            Client(f"http://127.0.0.1:{own.getsockname()[1]}", timeout=10)
+        thread.join(10)
+
+
 @pytest.mark.slow
 def test_the_curl_commands_of_the_docs(url, tmp_path):
     text = (ROOT / "docs" / "serve.md").read_text()
