@@ -266,6 +266,39 @@ def test_a_full_queue_says_when_to_come_back():
         assert response.headers["retry-after"] == "1"
 
 
+def test_answers_are_kept_until_the_graph_changes(tmp_path):
+    graph = served(journal=tmp_path / "changes.jsonl")
+    app = build_app([graph], token=TOKEN, public=True)
+    cache, query = app.state.server.cache, {"head": "Italy", "relation": "borders", "k": 300}
+    new = {"head": "Italy", "relation": "borders", "tail": "Iceland"}
+    with TestClient(app) as client:
+        first = client.get(f"{BASE}/predict", params=query)
+        assert cache.hits == 0
+        again = client.get(f"{BASE}/predict", params=query)
+        assert cache.hits == 1
+        assert (again.content, again.headers["content-type"]) == (first.content, "application/json")
+        assert "content-security-policy" in again.headers
+        assert get(client, "/explain", **CAPITAL) == get(client, "/explain", **CAPITAL)
+        assert cache.hits == 2
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        client.post(f"{BASE}/facts", json={"add": [new]}, headers=headers)
+        changed = get(client, "/predict", **query)
+        assert cache.hits == 2
+        assert changed["n_known"] == first.json()["n_known"] + 1
+        shown = 'pathe_requests_total{path="/api/v1/graphs/{graph}/predict",status="200"} 3.0'
+        assert shown in client.get("/metrics").text
+
+
+def test_kept_answers_have_a_size_in_all():
+    app = build_app([served()], limits=Limits(cached=20_000))
+    with TestClient(app) as client:
+        for name in ("Italy", "Paris", "France", "Vienna", "Spain", "Rhine"):
+            get(client, "/predict", head=name, relation="borders", k=100)
+        cache = app.state.server.cache
+        assert 1 <= len(cache._values) < 6
+        assert cache.total == sum(map(cache.size, cache._values.values())) <= 20_000
+
+
 def test_long_work_ends_in_time():
     with TestClient(build_app([served()], limits=Limits(slow_seconds=0.05))) as client:
         response = client.get(f"{BASE}/missing")

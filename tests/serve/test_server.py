@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -19,6 +21,7 @@ pytest.importorskip("fastapi")
 
 from pathe.core.errors import PatheError, UnknownNameError
 from pathe.serve.client import Client
+from pathe.serve.run import listening
 
 ROOT = Path(__file__).parents[2]
 EUROPE = ROOT / "examples" / "europe.csv"
@@ -65,6 +68,26 @@ def test_the_client_gets_what_the_predictor_gives(url):
 def test_no_server():
     with pytest.raises(PatheError, match="no answer"):
         Client("http://127.0.0.1:9", timeout=1)
+
+
+@pytest.mark.parametrize("answer", [
+    b"", b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n{", b"hello\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
+], ids=["nothing", "a part", "not HTTP", "not JSON"])  # fmt: skip
+def test_half_an_answer_is_none(answer):
+    with socket.create_server(("127.0.0.1", 0)) as own:
+
+        def serve() -> None:
+            connection, _ = own.accept()
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        with pytest.raises(PatheError, match="no answer"):
+            Client(f"http://127.0.0.1:{own.getsockname()[1]}", timeout=10)
+        thread.join(10)
 
 
 @pytest.mark.slow
@@ -158,6 +181,26 @@ def check_kills(tmp_path: Path, n: int) -> None:
 @pytest.mark.slow
 def test_no_acknowledged_fact_is_lost(tmp_path):
     check_kills(tmp_path, 3)
+
+
+def test_answers_are_sent_at_once():
+    async def delay() -> int:
+        delays = asyncio.get_running_loop().create_future()
+
+        class Own(asyncio.Protocol):
+            def connection_made(self, transport):
+                own = transport.get_extra_info("socket")
+                delays.set_result(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+        listener = listening("127.0.0.1", 0)
+        server = await asyncio.get_running_loop().create_server(Own, sock=listener)
+        _, writer = await asyncio.open_connection(*listener.getsockname())
+        found = await delays
+        writer.close()
+        server.close()
+        return found
+
+    assert asyncio.run(delay()), "Nagle's algorithm would hold back each answer for 40 ms"
 
 
 def test_a_start_takes_seconds_and_ends_cleanly():

@@ -1,4 +1,4 @@
-"""A server as a process of its own."""
+"""Servers: as a process of their own, or in a thread."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from fastapi import FastAPI
+
+from pathe.serve.run import http_server, listening
 
 
 @contextmanager
@@ -37,3 +41,24 @@ def running(*options: str | Path, **env: str) -> Iterator[tuple[str, subprocess.
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise
+
+
+@contextmanager
+def in_thread(app: FastAPI) -> Iterator[int]:
+    """Serves an application over HTTP in a thread of this process; yields its port."""
+    own, server = listening("127.0.0.1", 0), http_server(app)
+    thread = threading.Thread(target=server.run, args=([own],), daemon=True)
+    thread.start()
+    try:
+        yield own.getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        own.close()
+        assert not thread.is_alive(), "the server didn't stop"
+
+
+def memory(pid: int) -> int:
+    """Returns the resident memory of a process in MiB."""
+    text = Path(f"/proc/{pid}/status").read_text()
+    return int(re.findall(r"VmRSS:\s+(\d+)", text)[0]) >> 10

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import inspect
 import json
 import urllib.error
@@ -158,7 +159,7 @@ class Client:
                 return json.load(response)
         except urllib.error.HTTPError as error:
             raise _error(error) from None
-        except (urllib.error.URLError, TimeoutError) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:  # also a part of one
             raise PatheError(
                 f"{self.url}: no answer ({getattr(error, 'reason', error)})."
             ) from None

@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,12 +33,12 @@ T = TypeVar("T")
 
 
 class Cache(Generic[T]):
-    """The most recently used values; for several threads."""
+    """The most recently used values, up to a number or a total size; for several threads."""
 
-    def __init__(self, most: int) -> None:
-        self.most, self._lock = most, threading.Lock()
+    def __init__(self, most: int, size: Callable[[T], int] = lambda value: 1) -> None:
+        self.most, self.size, self._lock = most, size, threading.Lock()
         self._values: OrderedDict[Hashable, T] = OrderedDict()
-        self.hits = self.misses = 0
+        self.total = self.hits = self.misses = 0
 
     def get(self, key: Hashable) -> T | None:
         with self._lock:
@@ -51,10 +51,12 @@ class Cache(Generic[T]):
 
     def put(self, key: Hashable, value: T) -> None:
         with self._lock:
+            if key in self._values:
+                self.total -= self.size(self._values.pop(key))
             self._values[key] = value
-            self._values.move_to_end(key)
-            if len(self._values) > self.most:
-                self._values.popitem(last=False)
+            self.total += self.size(value)
+            while self.total > self.most:
+                self.total -= self.size(self._values.popitem(last=False)[1])
 
 
 @dataclass(frozen=True)

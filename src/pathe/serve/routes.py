@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import Field
+from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from pathe.core.types import PARTS, Part, fill
@@ -34,7 +36,7 @@ from pathe.serve.views import AnswerOptions, Row
 api = APIRouter(prefix="/api/v1")
 
 
-def server_of(request: Request) -> Server:
+async def server_of(request: Request) -> Server:
     """Returns the server that a request came to."""
     server: Server = request.app.state.server
     return server
@@ -43,7 +45,7 @@ def server_of(request: Request) -> Server:
 Serving = Annotated[Server, Depends(server_of)]
 
 
-def graph_of(graph: str, server: Serving) -> ServedGraph:
+async def graph_of(graph: str, server: Serving) -> ServedGraph:
     """Returns the graph that a path names."""
     return server.graph(graph)
 
@@ -112,6 +114,7 @@ async def entity(
 
 @api.get("/graphs/{graph}/predict")
 async def predict(
+    request: Request,
     server: Serving,
     graph: Graph,
     head: Given = None,
@@ -126,11 +129,12 @@ async def predict(
     format: Format = "json",
 ) -> Any:
     """Answers a query: give two of head, relation and tail; the third is predicted."""
-    query = head, relation, tail
+    key, query = server.key(request), (head, relation, tail)
     options = AnswerOptions(k, offset, known, type, plausible)
-    row = await server.answer(graph, overlay, query, options)
+    found = await server.answer(graph, overlay, query, options)
     if format == "json":
-        return row
+        return server.keep(key, request, Response(found, media_type="application/json"))
+    row = json.loads(found)
     given = row["head"], row["relation"], row["tail"]
     rows = [
         dict(zip(PARTS, fill(given, answer["name"]), strict=True)) | answer
@@ -180,6 +184,7 @@ async def classify(server: Serving, graph: Graph, body: Claims, overlay: Overlay
 
 @api.get("/graphs/{graph}/explain")
 async def explain(
+    request: Request,
     server: Serving,
     graph: Graph,
     head: Name,
@@ -187,17 +192,14 @@ async def explain(
     tail: Name,
     asked: Part | None = None,
     overlay: Overlay = "",
-) -> Row:
+) -> Any:
     """Explains a triple's score by patterns of paths."""
     fact = head, relation, tail
-    key = ("explain", graph.name, graph.version, overlay, fact, asked)
-    found = server.cache.get(key)
-    if found is None:
-        found = await server.do(
-            "medium", graph, overlay, lambda p, job: views.explanation(graph, p, fact, asked)
-        )
-        server.cache.put(key, found)
-    return found
+    key = server.key(request)
+    found = await server.do(
+        "medium", graph, overlay, lambda p, job: to_json(views.explanation(graph, p, fact, asked))
+    )
+    return server.keep(key, request, Response(found, media_type="application/json"))
 
 
 @api.post("/graphs/{graph}/explain")

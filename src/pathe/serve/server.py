@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from fastapi import Request, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from pydantic_core import to_json
 
 from pathe.core.errors import UnknownNameError
 from pathe.predict.predictor import Predictor
 from pathe.serve import views
 from pathe.serve.graphs import Cache, Lane, ServedGraph
 from pathe.serve.queues import Job, WorkQueue
-from pathe.serve.views import AnswerOptions, Row
+from pathe.serve.views import AnswerOptions
 
 R = TypeVar("R")
+KEPT = ("/predict", "/explain")  # calls whose responses are kept
 Work = Callable[[Predictor, Job[Any, Any]], R]
 
 
@@ -26,9 +30,20 @@ class Limits:
 
     waiting: int = 256  # requests per queue
     body: int = 1 << 20  # bytes of a request
+    bodies: int = 1 << 26  # and of all that are worked on
+    connections: int = 12_000  # or fewer, if fewer files may be open
+    arrival: float = 30.0  # seconds until a request is complete
     seconds: float = 30.0  # per request,
     slow_seconds: float = 300.0  # and per request for missing or suspicious facts
-    cached: int = 4096  # answers
+    cached: int = 1 << 26  # bytes of answers
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A response that is kept, and the path of its call as figures show it."""
+
+    path: str
+    response: Response
 
 
 class Server:
@@ -38,7 +53,9 @@ class Server:
         self.graphs, self.limits = {graph.name: graph for graph in graphs}, limits
         lanes: tuple[Lane, ...] = ("fast", "medium", "slow")
         self.queues = {lane: WorkQueue(lane, limits.waiting) for lane in lanes}
-        self.cache: Cache[Row] = Cache(limits.cached)
+        self.cache: Cache[Kept] = Cache(limits.cached, lambda kept: len(kept.response.body) + 1000)
+        self.waiting: dict[Any, asyncio.TimerHandle] = {}  # connections without a whole request
+        self.bodies = 0.0  # bytes of requests that are worked on
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "pathe_requests", "Requests by path and status", ("path", "status"),
@@ -72,19 +89,31 @@ class Server:
 
     async def answer(
         self, graph: ServedGraph, overlay: str, query: Any, options: AnswerOptions
-    ) -> Row:
-        """Answers one query; queries that wait for the same graph are answered together."""
+    ) -> bytes:
+        """Answers a query in JSON; queries that wait for the same graph are answered together."""
         key: Hashable = (graph.name, graph.version, overlay, options)
-        found = self.cache.get((key, query))
-        if found is not None:
-            return found
 
         def run(queries: list[Any], job: Job[Any, Any]) -> list[Any]:
-            return views.answers(graph, graph.predictor("fast", overlay), queries, options)
+            found = views.answers(graph, graph.predictor("fast", overlay), queries, options)
+            return [row if isinstance(row, Exception) else to_json(row) for row in found]
 
-        row: Row = await self.queues["fast"].do(key, query, run, self.limits.seconds)
-        self.cache.put((key, query), row)
-        return row
+        text: bytes = await self.queues["fast"].do(key, query, run, self.limits.seconds)
+        return text
+
+    def kept(self, request: Request) -> Kept | None:
+        """Returns the response to an equal request, if it is kept."""
+        is_kept = request.method == "GET" and request.scope["path"].endswith(KEPT)
+        return self.cache.get(self.key(request)) if is_kept else None
+
+    def keep(self, key: Hashable, request: Request, response: Response) -> Response:
+        """Keeps a response for equal requests; `key` is that of when its computation began."""
+        self.cache.put(key, Kept(request.scope["route"].path, response))
+        return response
+
+    def key(self, request: Request) -> Hashable:
+        """Returns what is the same for requests that get the same response."""
+        versions = tuple(graph.version for graph in self.graphs.values())
+        return request.scope["path"], request.scope["query_string"], versions
 
     def close(self) -> None:
         for queue in self.queues.values():
