@@ -10,6 +10,7 @@ of all relations are these?
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from pathe.graph.kinds import Kinds
 from pathe.graph.prepared import prepare
 
 EXAMPLES = HERE.parent / "examples"
-GRAPHS = {
+GRAPHS: dict[str, str | Path] = {
     "europe": EXAMPLES / "europe.csv",
     "films": EXAMPLES / "films.csv",
     "umls": "umls",

@@ -138,7 +138,8 @@ def judged(small: Small) -> Examples | None:
 
 def joined(parts: list[Examples]) -> Examples:
     """Returns the examples of all graphs, as if they had one relation."""
-    features, true = (torch.cat([part[i] for part in parts]) for i in (0, 2))
+    features = torch.cat([part.features_BF for part in parts])
+    true = torch.cat([part.true_B for part in parts])
     return Examples(features, torch.zeros(len(true), dtype=torch.long), true.bool())
 
 
@@ -154,7 +155,6 @@ def fit() -> None:
                     found[key].append(examples)
             console.print(name, len(found["missing"]), small.kg.n_entities, len(small.kg.train))
         console.print(name, {key: len(parts) for key, parts in found.items()})
-    torch.save(found, "/tmp/h18/found.pt")
     priors = {key: Truth(joined(parts), 1, SEED) for key, parts in found.items()}
     save_priors(priors)
     console.print(f"wrote {PRIORS.name}")

@@ -163,7 +163,7 @@ class Predictor:
         self._chosen: Choices | None = None
         self._functional: dict[tuple[int, Side], bool] = {}
         self._judged: Judge | None = None
-        self._learned: tuple[Learned | None] | None = None  # from hidden facts, for `missing`
+        self._learned: Learned | None = None  # from hidden facts, for `missing`
         self._contexts_ED: Tensor | None = None  # vectors for models that have none, once needed
 
     def __repr__(self) -> str:
@@ -425,9 +425,9 @@ class Predictor:
         wanted = Wanted(self._wanted(of.get("relations")), self._owners(of), self._not_of(of))
         judge, work = self._judge(), Work(progress)
         if self._learned is None:
-            self._learned = (learn(judge, work),)
+            self._learned = learn(judge, work)
         n_queries = queries or queries_for(k, self.scorer.bridged)
-        found = find_missing(judge, wanted, *self._learned, n_queries, work)
+        found = find_missing(judge, wanted, self._learned, n_queries, work)
         n = int((found.probability_K[:k] >= min_probability).sum())
         facts = self._named(found.triples_K3[:n].tolist())
         rows = zip(facts, found.scores_K.tolist(), found.probability_K.tolist(), strict=False)
