@@ -155,7 +155,6 @@ def fit() -> None:
                     found[key].append(examples)
             console.print(name, len(found["missing"]), small.kg.n_entities, len(small.kg.train))
         console.print(name, {key: len(parts) for key, parts in found.items()})
-    torch.save(found, "/tmp/h18/found.pt")
     priors = {key: Truth(joined(parts), 1, SEED) for key, parts in found.items()}
     save_priors(priors)
     console.print(f"wrote {PRIORS.name}")

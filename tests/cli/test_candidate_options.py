@@ -85,7 +85,7 @@ def test_complete_and_implausible_queries_say_so(place):
     [row] = found(place, "--head", "Rome", "--relation", "capital_of", "--among", "some.txt")[:1]
     assert row["complete"] is True
     assert row["implausible"] is False
-    (place / "q.csv").write_text("Rome,capital_of,?\nIndia,born_in,?\nIndia,?,Asia\n")
+    (place / "q.csv").write_text("Rome,capital_of,?\nIndia,born_in,?\nRome,?,France\n")
     done = pathe(*asked, "--queries", "q.csv", "--out", "a.csv", cwd=place)
     assert done.returncode == 0, done.stderr
     with (place / "a.csv").open(newline="", encoding="utf-8") as file:

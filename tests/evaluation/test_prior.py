@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pathe.evaluation.prior import ENOUGH, Mixture, priors
+from pathe.evaluation.prior import ENOUGH, Bounds, Mixture, priors
 from pathe.evaluation.truth import FEATURES, Examples, Truth
 
 
@@ -41,15 +41,15 @@ def test_without_examples_other_graphs_decide(kind):
 
 
 def test_between_they_are_mixed():
-    some, fresh = examples(25), examples(20, seed=1)
+    some, fresh = examples(50), examples(20, seed=1)
     given = fresh.features_BF, fresh.relations_B
     mixed, own = Mixture("missing", some, 2, 0, unlabelled=True), Truth(some, 2, 0, unlabelled=True)
     other = priors()["missing"](given[0], torch.zeros(40).long())
     assert torch.allclose(mixed(*given), own(*given) / 4 + other * 3 / 4)
-    follows = torch.linspace(0, 1, 40)
-    raised = mixed(*given, follows)
-    assert torch.allclose(raised, own(*given) / 4 + torch.maximum(other, follows) * 3 / 4)
-    assert torch.equal(mixed.order(*given, raised), raised)
+    least, most = torch.linspace(0, 0.6, 40), torch.linspace(0.3, 0.8, 40)
+    bounded = mixed(*given, Bounds(least, most))
+    assert torch.allclose(bounded, own(*given) / 4 + other.clamp(least, most) * 3 / 4)
+    assert torch.equal(mixed.order(*given, bounded), bounded)
 
 
 def test_what_is_stored_is_what_was_fitted():

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -21,6 +21,13 @@ from pathe.evaluation.truth import Examples, Truth
 PRIORS = Path(__file__).with_name("priors.safetensors")
 ENOUGH = 100
 Kind = Literal["missing", "judge"]  # candidates of the search for missing facts; given triples
+
+
+class Bounds(NamedTuple):
+    """How probable triples are at least, and at most."""
+
+    least_B: Tensor
+    most_B: Tensor
 
 
 class Mixture:
@@ -38,20 +45,16 @@ class Mixture:
     ) -> None:
         """Takes the graph's own examples; with `alone`, only these count. See `Truth`, too."""
         n_true = int(examples.true_B.sum()) if examples is not None else 0
-        self.share = 1.0 if alone else min(n_true / ENOUGH, 1.0)  # of the own examples
+        self.share = 1.0 if alone else min(n_true / ENOUGH, 1.0) ** 2  # of the own examples
         self.prior = priors()[kind] if self.share < 1 else None
         self.own = None
         if examples is not None and n_true:
             self.own = Truth(examples, n_relations, seed, unlabelled=unlabelled)
 
     def __call__(
-        self, features_BF: Tensor, relations_B: Tensor, follows_B: Tensor | None = None
+        self, features_BF: Tensor, relations_B: Tensor, bounds: Bounds | None = None
     ) -> Tensor:
-        """Returns the probability of each triple.
-
-        `follows_B` says how surely triples follow from others: as far as the graph's own examples
-        don't count, a triple isn't less probable.
-        """
+        """Returns the probability of each triple; `bounds` hold for what other graphs say."""
         found_B = features_BF.new_zeros(len(features_BF))
         if self.own is not None:
             found_B += self.share * self.own(features_BF, relations_B)
@@ -59,8 +62,8 @@ class Mixture:
             zeros_B = torch.zeros(len(features_BF), dtype=torch.long)
             other_B = self.prior(features_BF.cpu(), zeros_B)
             other_B = other_B.to(features_BF.device)
-            if follows_B is not None:
-                other_B = other_B.maximum(follows_B)
+            if bounds is not None:
+                other_B = other_B.clamp(bounds.least_B, bounds.most_B)
             found_B += (1 - self.share) * other_B
         return found_B
 

@@ -10,10 +10,13 @@ from collections import defaultdict
 
 from torch import Tensor
 
+from pathe.core.types import Side
+
 UNSURE = 3  # pairs without the relation that are added to those of every pattern
 SUPPORT = 3  # pairs with the relation that a pattern must have
 MOST = 1 << 18  # pairs of a pattern that are counted
 
+Fact = tuple[int, int, int]
 Pattern = tuple[int, ...]  # kinds of edges: r, or r + R for one that is followed backwards
 
 
@@ -24,6 +27,7 @@ class ShortRules:
     """
 
     def __init__(self, triples_M3: Tensor, n_relations: int) -> None:
+        self.n_relations = n_relations
         self.facts = {(h, r, t) for h, r, t in triples_M3.tolist()}
         self._from = defaultdict[int, list[tuple[int, int]]](list)  # kinds and ends by entity
         self._pairs = defaultdict[int, set[tuple[int, int]]](set)  # by kind
@@ -38,21 +42,49 @@ class ShortRules:
 
     def confidence(self, head: int, relation: int, tail: int) -> float:
         """Returns the share of the best pattern between head and tail; the fact itself is none."""
-        own = (head, relation, tail) in self.facts
+        return self._confidence(head, relation, tail, (head, relation, tail))
+
+    def rival(self, head: int, relation: int, tail: int, side: Side) -> float:
+        """Returns the confidence of the surest other head or tail, without the fact itself."""
+        fact, start = (head, relation, tail), head if side == "tail" else tail
+        near = {end for _, end in self._from.get(start, ())}
+        ends = near.union(*({end for _, end in self._from[middle]} for middle in near))
         best = 0.0
-        for pattern in self._patterns(head, relation, tail):
-            connected, support = self._pairs_of(pattern), self._supported(pattern, relation)
-            if connected and support - own >= SUPPORT:
-                best = max(best, (support - own) / (len(connected) - own + UNSURE))
+        for end in ends - {head, tail}:
+            pair = (head, end) if side == "tail" else (end, tail)
+            best = max(best, self._confidence(pair[0], relation, pair[1], fact))
         return best
 
-    def _patterns(self, head: int, relation: int, tail: int) -> set[Pattern]:
-        """Returns the patterns of the paths from head to tail, without the fact itself."""
-        found: set[Pattern] = {(k,) for k in self._kinds.get((head, tail), ()) if k != relation}
-        for first, middle in self._from.get(head, ()):
-            if middle not in (head, tail):
-                found.update((first, k) for k in self._kinds.get((middle, tail), ()))
+    def _confidence(self, head: int, relation: int, tail: int, without: Fact) -> float:
+        """Returns the share of the best pattern between head and tail, without a fact."""
+        own, best = without in self.facts, 0.0
+        pair = without[0], without[2]
+        for pattern in self._patterns(head, relation, tail, without):
+            connected, support = self._pairs_of(pattern), self._supported(pattern, relation)
+            here = own and without[1] == relation and pair in connected
+            if support - here >= SUPPORT:
+                best = max(best, (support - here) / (len(connected) - here + UNSURE))
+        return best
+
+    def _patterns(self, head: int, relation: int, tail: int, without: Fact) -> set[Pattern]:
+        """Returns the patterns of the paths from head to tail, without a fact and their own."""
+        left_out = {without, (head, relation, tail)}
+        found: set[Pattern] = set()
+        for kind, end in self._from.get(head, ()):
+            if self._fact(head, kind, end) in left_out:
+                continue
+            if end == tail:
+                found.add((kind,))
+            elif end != head:
+                for k in self._kinds.get((end, tail), ()):
+                    if self._fact(end, k, tail) not in left_out:
+                        found.add((kind, k))
         return found
+
+    def _fact(self, start: int, kind: int, end: int) -> Fact:
+        """Returns the fact of an edge."""
+        n = self.n_relations
+        return (start, kind, end) if kind < n else (end, kind - n, start)
 
     def _pairs_of(self, pattern: Pattern) -> set[tuple[int, int]]:
         """Returns the pairs of different entities that a pattern connects; none if too many."""

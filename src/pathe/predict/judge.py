@@ -12,7 +12,7 @@ from torch import Tensor
 from pathe.core.config import Config
 from pathe.core.randomness import below, keyed
 from pathe.core.types import PARTS, SIDES, Progress, Side
-from pathe.evaluation.prior import Mixture
+from pathe.evaluation.prior import Bounds, Mixture
 from pathe.evaluation.truth import (
     Background,
     Examples,
@@ -89,12 +89,23 @@ class Judge:
         given = self.prepared.n_relations, self.scorer.seed
         return Mixture("judge", self._examples(), *given, alone=self.negatives_N3 is not None)
 
-    def follows(self, triples_M3: Tensor) -> Tensor | None:
-        """Returns how surely triples follow from one or two others; None in larger graphs."""
+    def bounds(self, triples_M3: Tensor) -> Bounds | None:
+        """Returns how probable triples are at least and at most; None in larger graphs.
+
+        At least as surely as they follow from one or two others; at most as surely as no other
+        answer does that excludes them, because its relation is functional.
+        """
         if self.prepared.graph.n_triples > SMALL:
             return None
-        found = [self.rules.confidence(*ids) for ids in triples_M3.tolist()]
-        return torch.tensor(found, device=triples_M3.device)
+        functional = {side: self.about.functional[side].functional_R.tolist() for side in SIDES}
+        least, most = list[float](), list[float]()
+        for head, relation, tail in triples_M3.tolist():
+            sides = [side for side in SIDES if functional[side][relation]]
+            rival = max((self.rules.rival(head, relation, tail, s) for s in sides), default=0.0)
+            follows = self.rules.confidence(head, relation, tail)
+            most.append(max(1 - rival, follows))
+            least.append(follows)
+        return Bounds(*(torch.tensor(x, device=triples_M3.device) for x in (least, most)))
 
     @cached_property
     def rules(self) -> ShortRules:
@@ -107,12 +118,12 @@ class Judge:
         ranks = self.ranks(triples_M3, own_M, progress)
         found_MF = features(self.about, triples_M3, ranks, own_M)
         relations_M = triples_M3[:, 1]
-        follows_M = self.follows(triples_M3) if truth.share < 1 else None
+        bounds = self.bounds(triples_M3) if truth.share < 1 else None
         return Judged(
             triples_M3,
             ranks,
             self.prepared.known().contains(triples_M3),
-            truth(found_MF, relations_M, follows_M),
+            truth(found_MF, relations_M, bounds),
             truth.thresholds(relations_M),
         )
 

@@ -195,8 +195,8 @@ def find_missing(
     """Returns the missing triples of the most promising queries, the most probable first."""
     found = candidates(judge, wanted, learned.promise, n_queries, work)
     triples_C3, scores_C, features_CF = found
-    follows_C = judge.follows(triples_C3) if learned.truth.share < 1 else None
-    chances_C = learned.truth(features_CF, triples_C3[:, 1], follows_C)
+    bounds = judge.bounds(triples_C3) if learned.truth.share < 1 else None
+    chances_C = learned.truth(features_CF, triples_C3[:, 1], bounds)
     order_C = learned.truth.order(features_CF, triples_C3[:, 1], chances_C)
     order_C = order_C.argsort(descending=True, stable=True)
     if wanted.not_of is not None:
