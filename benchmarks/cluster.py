@@ -33,9 +33,9 @@ from pathe.predict.predictor import Predictor
 SEED = 0
 COMMAND = "make bench-scale"
 ENTITIES, TRIPLES, RELATIONS = 20_000, 100_000, 50
-QUERIES, PER_SHARD = 96, 4
+QUERIES, PER_SHARD = 48, 2
 EMPTY_SHARDS = 500
-RUNS = 3
+RUNS = 2
 BAR = 0.8
 QUERIES_PLANNED = 1_000_000
 SIZES = {

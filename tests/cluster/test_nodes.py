@@ -22,6 +22,7 @@ from pathe.cluster import work
 from pathe.cluster.graphs import COPIES, source_of
 from pathe.cluster.job import part_path, read_parts, run_job
 from pathe.cluster.nodes import Where, on_cluster, read_cluster
+from pathe.cluster.search import search_steps
 from pathe.core.errors import ConfigError, PatheError
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.predict.predictor import Predictor
@@ -179,6 +180,43 @@ def test_a_wrong_node_is_named_and_nothing_is_lost(cluster, tmp_path, wrong):
     assert pa.concat_tables(read_parts(job, folder))["square"].to_pylist() == [
         n * n for n in range(120)
     ]
+
+
+@pytest.mark.slow
+def test_a_node_with_a_full_disk_is_named_and_nothing_is_lost(cluster, tmp_path):
+    node = cluster.add_node(num_cpus=1, env_vars={"PATHE_TEST_FULL": "1"}, **cluster.small)
+    job, folder = squares(60, 3, seconds=0.3), tmp_path / "parts"
+    with pytest.raises(PatheError, match="run the same command again") as found:
+        run_job(job, folder, backend(cluster))
+    assert "the disk is full" in str(found.value)
+    assert f"({node.node_id[:8]})" in str(found.value)
+    cluster.remove_node(node)
+    kept = len(list(folder.glob("part-*")))
+    said = []
+    run_job(job, folder, backend(cluster), say=said.append)
+    assert kept == 0 or said[0].startswith(f"{kept} of 20 parts")
+    assert pa.concat_tables(read_parts(job, folder))["square"].to_pylist() == [
+        n * n for n in range(60)
+    ]
+
+
+@pytest.mark.slow
+def test_a_search_on_a_cluster_finds_what_one_process_finds(cluster, tmp_path):
+    """Missing facts: every query is asked on some node; a copy of the graph on one of them."""
+    toy().save(tmp_path / "data")
+    prepare_data(tmp_path / "data", tmp_path / "graph")
+    kg, artifact = KnowledgeGraph.read(tmp_path / "graph"), any_graph_artifact()
+    p, plain = (Predictor(artifact, kg, frontier=20) for _ in range(2))
+    for each in (p, plain):
+        each.use_functional(*2 * [dict.fromkeys(("r0", "r1", "r2"), False)])
+
+    def run(job):
+        run_job(job, tmp_path / job.name, backend(cluster))
+        return read_parts(job, tmp_path / job.name)
+
+    expected = plain.missing(30, queries=60)
+    assert expected
+    assert p.missing(30, queries=60, steps=search_steps(source_of(p), run)) == expected
 
 
 @pytest.mark.slow

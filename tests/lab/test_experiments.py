@@ -11,8 +11,10 @@ from support.graphs import toy
 from support.places import ROOT
 from support.runs import SMALL
 
+from pathe.cluster.job import in_this_process
+from pathe.cluster.training import train_runs
 from pathe.core.config import Config
-from pathe.core.errors import ConfigError, UnknownNameError
+from pathe.core.errors import ConfigError, PatheError, UnknownNameError
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.evaluation.ranking import evaluate
 from pathe.lab import experiments as lab
@@ -45,6 +47,95 @@ def place(tmp_path):
     }  # fmt: skip
     (tmp_path / "experiments" / "toy.yaml").write_text(yaml.safe_dump(file))
     return tmp_path
+
+
+def in_essence(summary):
+    """A summary without times and memory."""
+    ours = {k: v for k, v in summary.items() if k not in ("train_seconds", "peak_memory_bytes")}
+    times = ("train_seconds", "evaluation_seconds", "peak_memory_bytes", "commit")
+    runs = [{k: v for k, v in run.items() if k not in times} for run in summary["runs"]]
+    return ours | {"runs": runs, "commit": None, "commits": None}
+
+
+def test_runs_that_were_trained_elsewhere_come_back_whole(place):
+    """The last one first, as on a cluster; after a stop, the rest."""
+    experiment = lab.read_experiment("toy", place / "experiments")
+    data, said, stops = str(place / "data" / "toy"), [], [1]
+    plain = lab.reproduce(experiment, data, place / "here")
+
+    def backwards(job, numbers):
+        for found in in_this_process(job, list(numbers)[::-1]):
+            yield found
+            if stops:
+                stops.clear()
+                raise PatheError("stopped")
+
+    def elsewhere(kg, wanted):
+        train_runs(kg, wanted, backwards, said.append)
+
+    far = place / "far"
+    with pytest.raises(PatheError, match="stopped"):
+        lab.reproduce(experiment, data, far, elsewhere=elsewhere)
+    assert [path.name for path in (far / "toy").iterdir()] == ["seed-5"]
+    found = lab.reproduce(experiment, data, far, elsewhere=elsewhere)
+    assert [line[:6] for line in said] == ["seed 5", "seed 0"]
+    assert in_essence(found) == in_essence(plain)
+    for seed in ("seed-0", "seed-5"):
+        ours, theirs = (place / where / "toy" / seed for where in ("far", "here"))
+        files = {path.relative_to(ours) for path in ours.rglob("*") if path.is_file()}
+        logs = ("events.out", "metrics.csv")
+        same = {file for file in files if not file.name.startswith(logs)}
+        assert same == {
+            path.relative_to(theirs) for path in theirs.rglob("*")
+            if path.is_file() and not path.name.startswith(logs)
+        }  # fmt: skip
+        one, other = (load_model(run / "model").model.state_dict() for run in (ours, theirs))
+        assert all(torch.equal(one[key], other[key]) for key in other)
+
+
+def test_a_run_that_was_begun_here_is_not_trained_elsewhere(place):
+    experiment = lab.read_experiment("toy", place / "experiments")
+    folder = place / "runs" / "toy" / "seed-5"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text("seed: 5\n")
+
+    def elsewhere(kg, wanted):
+        train_runs(kg, wanted, in_this_process)
+
+    data = str(place / "data" / "toy")
+    with pytest.raises(ConfigError, match="begun on this machine"):
+        lab.reproduce(experiment, data, place / "runs", elsewhere=elsewhere)
+    assert not (place / "runs" / "toy" / "seed-0").exists()
+    more = {"settings": {"devices": 2}, "elsewhere": elsewhere}
+    with pytest.raises(ConfigError, match="devices=2"):
+        lab.reproduce(experiment, data, place / "other", **more)
+
+
+@pytest.mark.slow
+def test_experiments_and_searches_run_on_a_cluster(place):
+    """Real workers of Ray; the same command again has nothing to do."""
+    pytest.importorskip("ray")
+    args = ("reproduce", "toy", "--data", "data", "--cluster", "local:2")
+    found = pathe(*args, cwd=place)
+    assert found.returncode == 0, found.stderr
+    assert found.stderr.count("trained on") == 2
+    summary = json.loads((place / "results" / "toy.json").read_text())
+    here = pathe(*args[:4], "--runs", "here", "--results", "there", cwd=place)
+    assert here.returncode == 0, here.stderr
+    assert in_essence(summary) == in_essence(json.loads((place / "there/toy.json").read_text()))
+    result = json.loads((place / "runs" / "toy" / "seed-0" / "result.json").read_text())
+    assert "local:2" in result["command"]
+    again = pathe(*args, cwd=place)
+    assert again.stderr.count("done already") == 2
+    fixed = {k: v for k, v in SMALL.items() if k not in ("dim", "hold_out_batch")}
+    space = {"fixed": fixed | {"max_epochs": 2}, "space": {"dim": [8, 16]}}
+    (place / "s.yaml").write_text(yaml.safe_dump(space))
+    search = ("tune", "data/toy", "--space", "s.yaml", "--trials", "3", "--json", "--out")
+    one, far = (pathe(*search, *more, cwd=place) for more in (["a"], ["b", "--cluster", "local:2"]))
+    assert one.returncode == far.returncode == 0, far.stderr
+    assert far.stderr.count("trained on") == 4
+    scores = [[t["valid_score"] for t in json.loads(x.stdout)["trials"]] for x in (one, far)]
+    assert scores[0] == scores[1]
 
 
 def test_an_experiment_runs_is_summarised_shipped_and_shown(place):

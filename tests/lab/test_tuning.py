@@ -10,6 +10,7 @@ import yaml
 from support.commands import pathe
 from support.graphs import toy
 
+from pathe.cluster.job import in_this_process
 from pathe.core.config import configure, read_preset
 from pathe.core.errors import ConfigError, PatheError, UnknownNameError
 from pathe.lab import tuning
@@ -52,6 +53,55 @@ def test_a_search_is_seeded_resumable_and_leaves_a_preset(tmp_path):
     assert json.loads((tmp_path / "whole" / "result.json").read_text()) == whole
     with pytest.raises(ConfigError, match="another --out"):
         tune(kg, SPACE, tmp_path / "whole", settings=SHORT, n_trials=5, seed=9)
+
+
+def without_times(result):
+    """A result without what differs from run to run."""
+    trials = [{k: v for k, v in t.items() if k != "seconds"} for t in result["trials"]]
+    return result | {"trials": trials}
+
+
+@pytest.mark.parametrize("harm", ["none", "stopped", "damaged"])
+def test_trials_that_come_in_any_order_give_the_same_result(tmp_path, monkeypatch, harm):
+    """As on a cluster: backwards; pruned and impossible trials are the same ones."""
+    monkeypatch.setattr(tuning, "WARM_UP", 1)
+    monkeypatch.setattr(tuning, "SLOW_START", 0)
+    kg, how = toy(), {"settings": SHORT, "n_trials": 6, "seed": 7}
+    plain = tune(kg, SPACE, tmp_path / "plain", **how)
+    assert any(t["state"] == "pruned" and t["validations"] for t in plain["trials"])
+    asked = []
+
+    def backwards(job, numbers):
+        for n, (number, part) in enumerate(in_this_process(job, list(numbers)[::-1])):
+            if harm != "none" and len(asked) == 2:
+                asked.append("stopped")
+                raise PatheError("stopped")
+            asked.append(n)
+            yield number, part
+
+    if harm != "none":
+        with pytest.raises(PatheError, match="stopped"):
+            tune(kg, SPACE, tmp_path / "far", **how, backend=backwards)
+        kept = sorted((tmp_path / "far" / "outcomes").glob("*.json"))
+        assert len(kept) == 2
+        if harm == "damaged":
+            kept[0].write_text(kept[0].read_text()[:-9])
+    said = []
+    found = tune(kg, SPACE, tmp_path / "far", **how, backend=backwards, say=said.append)
+    assert without_times(found) == without_times(plain)
+    assert all(t["seconds"] >= 0 for t in found["trials"])
+    assert not (tmp_path / "far" / "outcomes").exists()
+    n_trained = sum("trained on" in line for line in said)
+    impossible = sum("not possible" in line for line in said)
+    assert impossible > 0
+    assert n_trained == 7 - impossible - {"none": 0, "stopped": 2, "damaged": 1}[harm]
+    more = tune(kg, SPACE, tmp_path / "far", **how | {"n_trials": 7}, backend=in_this_process)
+    assert picks(more)[:6] == picks(plain)
+
+
+def test_a_trial_on_a_cluster_has_one_device(tmp_path):
+    with pytest.raises(ConfigError, match="devices=2"):
+        tune(toy(), SPACE, tmp_path / "t", settings=SHORT | {"devices": 2}, backend=in_this_process)
 
 
 def test_settings_that_do_not_fit_are_told_and_count_as_trials(tmp_path):

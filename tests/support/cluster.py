@@ -15,7 +15,10 @@ from pathe.cluster.job import Compute, Job, shards_of
 
 @dataclass(frozen=True)
 class Squares:
-    """Squares numbers. The first process that gets the shard `fatal` is killed there."""
+    """Squares numbers. The first process that gets the shard `fatal` is killed there.
+
+    Nodes with PATHE_TEST_FULL in their environment have a full disk.
+    """
 
     seconds: float = 0.0
     fatal: int = -1
@@ -31,6 +34,8 @@ class Squares:
                 else:
                     os.kill(os.getpid(), signal.SIGKILL)
             time.sleep(self.seconds)
+            if "PATHE_TEST_FULL" in os.environ:
+                Path("/dev/full").write_text("no room")
             return pa.table({"square": [n * n for n in range(first, stop)]})
 
         return compute

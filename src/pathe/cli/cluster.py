@@ -13,8 +13,14 @@ from pathe.cli.options import option
 from pathe.cli.output import phase_bar, tell
 
 if TYPE_CHECKING:
-    from pathe.cluster.job import Job
+    from pathe.cluster.job import Backend, Job
 
+CLUSTER = "auto|ADDRESS|local:N"
+CLUSTER_HELP = (
+    "Compute on a Ray cluster (needs [cyan]pathe\\[ray][/]): [cyan]auto[/] (the one that runs on "
+    "this machine), the ADDRESS of its head, or [cyan]local:N[/] (N workers on this machine). "
+    "The result is the same."
+)
 Run = Callable[["Job"], Iterator[Any]]  # a job to the tables of its parts
 
 
@@ -25,10 +31,8 @@ class ClusterOptions:
     panel: ClassVar[str] = "Cluster"
     cluster: str | None = option(
         None,
-        "Compute on a Ray cluster (needs [cyan]pathe\\[ray][/]): [cyan]auto[/] (the one that runs "
-        "on this machine), the ADDRESS of its head, or [cyan]local:N[/] (N workers on this "
-        "machine). The result is the same.",
-        metavar="auto|ADDRESS|local:N",
+        CLUSTER_HELP,
+        metavar=CLUSTER,
     )
     parts: Path | None = option(
         None,
@@ -44,13 +48,7 @@ class ClusterOptions:
 
     def check(self) -> None:
         """Raises an error for a cluster that can't be reached, before any work."""
-        if self.cluster is not None:
-            from pathe.cluster.nodes import check_reachable, read_cluster
-            from pathe.core.extras import require
-
-            where = read_cluster(self.cluster)
-            require("ray", "ray", "--cluster")
-            check_reachable(where)
+        check_cluster(self.cluster)
 
     @contextmanager
     def running(self, command: str, out: Path | None) -> Iterator[Run]:
@@ -72,3 +70,27 @@ class ClusterOptions:
             yield run
         if self.parts is None:
             shutil.rmtree(folder)
+
+
+def check_cluster(cluster: str | None) -> None:
+    """Raises an error for a cluster that can't be reached."""
+    if cluster is not None:
+        from pathe.cluster.nodes import check_reachable, read_cluster
+        from pathe.core.extras import require
+
+        where = read_cluster(cluster)
+        require("ray", "ray", "--cluster")
+        check_reachable(where)
+
+
+@contextmanager
+def backend_of(cluster: str | None) -> Iterator[Backend | None]:
+    """Yields what computes on a cluster; None without one."""
+    if cluster is None:
+        yield None
+        return
+    from pathe.cluster.nodes import connected, on_cluster, read_cluster
+
+    where = read_cluster(cluster)
+    with connected(where):
+        yield on_cluster(where, tell)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
+from pathe.cli.cluster import CLUSTER, CLUSTER_HELP, backend_of, check_cluster
 from pathe.cli.options import Data, Files, Json, Seed, grouped, option, read_settings
 from pathe.cli.output import err, print_json, tell
 from pathe.core.errors import PatheError
+
+if TYPE_CHECKING:
+    from pathe.cluster.job import Backend
+    from pathe.cluster.training import Wanted
+    from pathe.data.knowledge_graph import KnowledgeGraph
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class LabOptions:
         "--set",
         metavar="KEY=VALUE",
     )
+    cluster: str | None = option(None, f"{CLUSTER_HELP} A run is a task.", metavar=CLUSTER)
 
     def write_page(self, results: Path) -> None:
         """Rebuilds the page, and its plot of positions if that model is there."""
@@ -68,6 +76,7 @@ def reproduce(
         _list_experiments(folders.experiments)
         return
     settings = read_settings(folders.set_)
+    check_cluster(folders.cluster)
     if settings and (folders.models or folders.page):
         raise PatheError("--models and --page are for the experiments' own settings: drop --set.")
     if folders.page is not None:
@@ -84,22 +93,32 @@ def reproduce(
     for folder in (results, folders.models):
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-    for experiment, place in zip(chosen, places, strict=True):
-        tell(f"{experiment.name}: {experiment.title}")
-        summary = lab.reproduce(experiment, place, runs, settings=settings, say=tell)
-        tell(f"{experiment.name}: {lab.headline(summary)}")
-        if results is not None:
-            tell(f"wrote {lab.write_summary(summary, results)}")
-        if folders.models is not None and experiment.ships:
-            tell(f"wrote {lab.ship(experiment, summary, runs, folders.models)}")
+    with backend_of(folders.cluster) as backend:
+        for experiment, place in zip(chosen, places, strict=True):
+            tell(f"{experiment.name}: {experiment.title}")
+            elsewhere = _on(backend) if backend else None
+            how: dict[str, Any] = {"settings": settings, "elsewhere": elsewhere, "say": tell}
+            summary = lab.reproduce(experiment, place, runs, **how)
+            tell(f"{experiment.name}: {lab.headline(summary)}")
+            if results is not None:
+                tell(f"wrote {lab.write_summary(summary, results)}")
+            if folders.models is not None and experiment.ships:
+                tell(f"wrote {lab.ship(experiment, summary, runs, folders.models)}")
     if results is not None:
         folders.write_page(results)
 
 
+def _on(backend: Backend) -> Callable[[KnowledgeGraph, list[Wanted]], None]:
+    """Returns what trains runs on a cluster."""
+    from pathe.cluster.training import train_runs
+
+    return lambda graph, wanted: train_runs(graph, wanted, backend, tell)
+
+
 def _zero_shot(folders: LabOptions, names: list[str]) -> None:
     """Evaluates the pre-trained model on all graphs of the data folder."""
-    if len(names) > 1 or folders.set_ or folders.models:
-        raise PatheError("zero-shot runs alone, and without --set and --models.")
+    if len(names) > 1 or folders.set_ or folders.models or folders.cluster:
+        raise PatheError("zero-shot runs alone, and without --set, --models and --cluster.")
     if folders.data is None:
         raise PatheError("zero-shot needs the folder that holds the graphs: --data FOLDER.")
     from pathe.core.hardware import pick_device
@@ -140,6 +159,9 @@ class SearchOptions:
     set_: list[str] | None = option(
         None, "Fix a setting in all trials; repeatable.", "--set", metavar="KEY=VALUE"
     )
+    cluster: str | None = option(
+        None, f"{CLUSTER_HELP} A trial is a task, trained to its end.", metavar=CLUSTER
+    )
 
 
 @grouped
@@ -155,6 +177,7 @@ def tune(
     Example: [cyan]pathe tune examples/europe.csv --split 0.8,0.1,0.1 --trials 20[/]
     """
     settings = read_settings(options.set_)
+    check_cluster(options.cluster)
     kg = files.read(data)
     with err.status("starting ..."):
         from pathe.lab.tuning import read_space
@@ -162,8 +185,9 @@ def tune(
     space = read_space(options.space)
     folder = options.out_ or Path("runs") / f"{kg.name.replace(':', '-')}-tune-{space.name}"
     tell(f"search folder: {folder}")
-    n = options.trials
-    result = search(kg, space, folder, settings=settings, n_trials=n, seed=seed, say=tell)
+    how: dict[str, Any] = {"settings": settings, "n_trials": options.trials, "seed": seed}
+    with backend_of(options.cluster) as backend:
+        result = search(kg, space, folder, **how, backend=backend, say=tell)
     if as_json:
         print_json(result)
         return

@@ -32,37 +32,17 @@ _views: dict[tuple[str, int | None], View] = {}  # of this process: one
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A graph as it is, or as it is in a round of hiding."""
-
-    source: Source
-    round: int | None
-    temperature: float
-
-    def view(self) -> View:
-        """Returns the view, which is made once per process."""
-        key = self.source.key, self.round
-        if key not in _views:
-            _views.clear()
-            p = self.source.predictor()
-            judge = Judge(p.scorer, p.artifact.config, self.temperature)
-            if self.round is None:
-                _views[key] = View(p.scorer, p.prepared, judge.about, self.temperature)
-            else:
-                _views[key] = hide(judge, self.round)[0]
-        return _views[key]
-
-
-@dataclass(frozen=True)
 class Asking:
     """Asks queries of one side, sorted by kind, for facts that the graph lacks."""
 
-    seen: Seen
+    source: Source
+    round: int | None  # of hiding; None: the graph as it is
+    temperature: float
     side: Side
     given: tuple[npt.NDArray[Any], ...]  # the columns of Queries, then how promising each is
 
     def open(self) -> Compute:
-        view = self.seen.view()
+        view = _view(self)
         columns = [read_only_tensor(array).to(view.prepared.device) for array in self.given]
 
         def compute(first: int, stop: int) -> pa.Table:
@@ -77,18 +57,34 @@ class Asking:
 class OtherSide:
     """Ranks one side of triples, sorted by their queries."""
 
-    seen: Seen
+    source: Source
+    round: int | None
+    temperature: float
     side: Side
     given: tuple[npt.NDArray[np.int64]]  # triples
 
     def open(self) -> Compute:
-        view = self.seen.view()
+        view = _view(self)
         triples_M3 = read_only_tensor(self.given[0]).to(view.prepared.device)
 
         def compute(first: int, stop: int) -> pa.Table:
             return _table([*other_ranks(view, triples_M3[first:stop], self.side, _quiet)])
 
         return compute
+
+
+def _view(work: Asking | OtherSide) -> View:
+    """Returns the graph of a search, with or without hidden facts; made once per process."""
+    key = work.source.key, work.round
+    if key not in _views:
+        _views.clear()
+        p = work.source.predictor()
+        judge = Judge(p.scorer, p.artifact.config, work.temperature)
+        if work.round is None:
+            _views[key] = View(p.scorer, p.prepared, judge.about, work.temperature)
+        else:
+            _views[key] = hide(judge, work.round)[0]
+    return _views[key]
 
 
 def _quiet(done: int, total: int) -> None:
@@ -120,20 +116,19 @@ def search_steps(source: Source, run: Run) -> Steps:
         return [torch.tensor(c.to_numpy(), device=view.prepared.device) for c in columns]
 
     def ask(view: View, queries: Queries, gain_N: Tensor, side: Side, tell: Progress) -> Best:
-        seen = Seen(source, view.round, view.temperature)
         given = tuple(column.cpu().numpy() for column in (*queries, gain_N))
-        promise_C, *columns = found(Asking(seen, side, given), view, "asked")
+        work = Asking(source, view.round, view.temperature, side, given)
+        promise_C, *columns = found(work, view, "asked")
         return Best(promise_C, torch.stack(columns[:3], 1), SideRanks(*columns[3:]))
 
     def rank(view: View, triples_C3: Tensor, side: Side, tell: Progress) -> SideRanks:
-        seen = Seen(source, view.round, view.temperature)
         asked_C = triples_C3[:, 2 - PARTS.index(side)]
         order_C = (triples_C3[:, 1] * view.prepared.n_entities + asked_C).argsort(stable=True)
         triples = triples_C3[order_C].cpu().numpy()
         if not len(triples):
             return other_ranks(view, triples_C3, side, tell)
-        columns = found(OtherSide(seen, side, (triples,)), view, "ranked")
-        back_C = order_C.argsort()
+        work = OtherSide(source, view.round, view.temperature, side, (triples,))
+        columns, back_C = found(work, view, "ranked"), order_C.argsort()
         return SideRanks(*(column[back_C] for column in columns))
 
     return Steps(ask, rank)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import statistics
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +17,8 @@ from pathe.core.yaml_files import read_settings_file
 from pathe.evaluation.metrics import HEADLINE, METRICS
 
 if TYPE_CHECKING:
+    from pathe.cluster.training import Wanted
+    from pathe.data.knowledge_graph import KnowledgeGraph
     from pathe.graph.prepared import PreparedGraph
 
 Table = Literal["link", "relation", "inductive", "ablation", "paths", "recipes", "tuned"]
@@ -149,11 +151,13 @@ def reproduce(
     runs: Path,
     *,
     settings: Mapping[str, Any] | None = None,
+    elsewhere: Callable[[KnowledgeGraph, list[Wanted]], None] | None = None,
     say: Say = lambda text: None,
 ) -> Result:
     """Trains every seed and variant that isn't done yet, each in its own run.
 
-    Returns the summary of all runs. `settings` replace the experiment's own.
+    Returns the summary of all runs. `settings` replace the experiment's own. `elsewhere` trains
+    runs in another place, such as a cluster, and writes their folders.
     """
     from pathe.data.knowledge_graph import KnowledgeGraph
     from pathe.graph.prepared import prepare
@@ -161,13 +165,15 @@ def reproduce(
     kg = KnowledgeGraph.read(data)
     if experiment.table == "inductive" and (kg.inference is None or not len(kg.inference.test)):
         raise ConfigError(f"{data}: no inference graph {kg.name}_ind beside it to evaluate on.")
+    if elsewhere is not None:
+        every = (experiment, *map(experiment.variant, experiment.variants))
+        wanted = [run for one in every for run in _runs_of(one, runs, settings)]
+        elsewhere(kg, [run for run in wanted if not _is_done(run)])
     prepared = prepare(kg)
 
     def summary(experiment: Experiment) -> Result:
         found = []
-        for seed in experiment.seeds:
-            config = configure(experiment.config(seed), settings, "--set")
-            folder = runs / experiment.name / f"seed-{seed}"
+        for config, folder in _runs_of(experiment, runs, settings):
             result = _train_or_read(prepared, config, folder, say)
             ranked = experiment.table in ("link", "tuned")
             found.append(_with_all_triples(result, prepared, folder) if ranked else result)
@@ -180,6 +186,21 @@ def reproduce(
         kept = {"settings": dict(changed), **{key: one[key] for key in OF_VARIANT}}
         whole.setdefault("variants", {})[title] = kept
     return whole
+
+
+def _runs_of(
+    experiment: Experiment, runs: Path, settings: Mapping[str, Any] | None
+) -> Iterator[Wanted]:
+    """Yields the settings and the folder of each seed's run."""
+    for seed in experiment.seeds:
+        config = configure(experiment.config(seed), settings, "--set")
+        yield config, runs / experiment.name / f"seed-{seed}"
+
+
+def _is_done(run: Wanted) -> bool:
+    from pathe.training.run import RESULT
+
+    return (run[1] / RESULT).exists()
 
 
 def _train_or_read(prepared: PreparedGraph, config: Config, folder: Path, say: Say) -> Result:
