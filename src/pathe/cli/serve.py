@@ -116,8 +116,7 @@ def _one(source: ModelOnData, options: ServeOptions) -> Source:
 
 def _several(source: ModelOnData, options: ServeOptions) -> list[Source]:
     """Reads the file of graphs; paths in it are relative to its folder."""
-    import yaml
-
+    from pathe.core.yaml_files import read_yaml
     from pathe.model.artifact import load_model
     from pathe.serve.graphs import Source
 
@@ -125,12 +124,7 @@ def _several(source: ModelOnData, options: ServeOptions) -> list[Source]:
     assert path is not None
     if source.model or source.data or options.types or options.writable:
         raise PatheError("--graphs names the graphs: leave out MODEL, --data, --types, --writable.")
-    try:
-        given = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: can't be read ({error.strerror}).") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path}: not a YAML file: {error}") from None
+    given = read_yaml(path)
     graphs = given.get("graphs") if isinstance(given, dict) else None
     if not isinstance(graphs, dict) or not graphs:
         raise ConfigError(f"{path}: expected `graphs:` with lines of `NAME: {{data: FILE}}`.")

@@ -17,6 +17,7 @@ from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 
 from pathe.core.errors import PatheError, UnknownNameError
+from pathe.core.types import whole_number
 from pathe.serve.graphs import ServedGraph
 from pathe.serve.journal import NotWritten
 from pathe.serve.queues import Busy, Cancelled, TookTooLong
@@ -172,8 +173,8 @@ def _host(request: Request) -> str:
 def _too_large(request: Request, most: int) -> bool:
     if request.method not in ("POST", "PUT", "PATCH"):
         return False
-    length = request.headers.get("content-length", "")
-    return not length.isdecimal() or int(length) > most
+    length = whole_number(request.headers.get("content-length", ""))
+    return length is None or length > most
 
 
 def _add_page(app: FastAPI, server: Server) -> None:
