@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pathe.core.errors import PatheError
+
 
 @contextmanager
 def running(*options: str | Path, **env: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
@@ -37,3 +39,24 @@ def running(*options: str | Path, **env: str) -> Iterator[tuple[str, subprocess.
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise
+
+
+def kill_while_adding(data: Path, journal: Path, number: int) -> list[str]:
+    """Adds facts until the server is killed; returns the names that were acknowledged."""
+    from pathe.serve.client import Client
+
+    done = []
+    with running("--data", data, "--writable", journal, PATHE_TOKEN="t") as (url, process):
+        client = Client(url, token="t", timeout=10)
+        killer = threading.Timer(0.05 + 0.02 * (number % 10), process.kill)
+        killer.start()
+        try:
+            for i in range(1000):
+                name = f"New {number}-{i}"
+                client.change(add=[(name, "borders", "France")])
+                done.append(name)
+        except (PatheError, ConnectionError):
+            pass
+        killer.join()
+        process.wait(10)
+    return done
