@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test test-slow browser docs docs-serve release-check check reproduce bench bench-scale clean
+.PHONY: help setup demo test test-slow torture browser docs docs-serve release-check check reproduce bench bench-scale clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,9 @@ test: setup  ## run the tests but the slow ones: about five minutes on two cores
 
 test-slow: setup  ## run the slow tests: training runs, tutorials and README commands
 	$(BIN)/python -m pytest -m slow
+
+torture: setup  ## kill, fail and fuzz everything, with large numbers: hours; writes benchmarks/torture.json
+	$(BIN)/python benchmarks/torture.py --kills 1000 --inputs 10000
 
 browser: setup  ## run the tests of the page in Debian's Chromium, which is installed if need be (as root)
 	@command -v chromium >/dev/null || { echo "installing chromium ..."; apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; }

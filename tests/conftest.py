@@ -4,6 +4,7 @@ import gc
 import os
 
 import pytest
+from support.tally import pytest_runtest_logreport, pytest_terminal_summary, tally  # noqa: F401
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 
 import pytest
 from support.commands import COMMAND, pathe, refused
@@ -167,3 +168,30 @@ def test_closed_and_full_outputs(place):
         assert "Traceback" not in found.stderr, line
         assert "Exception ignored" not in found.stderr, line
     assert "No space left" in found.stderr
+
+
+@pytest.mark.parametrize("text", ["can't start new thread", "can't allocate memory"])
+def test_too_little_memory_is_told_in_words(monkeypatch, place, text):
+    def fails(*given, **more):
+        raise RuntimeError(text)
+
+    monkeypatch.setattr(main, "app", fails)
+    assert "out of memory" in refused("analyze", "data", cwd=place)
+
+
+@pytest.mark.parametrize("kind", [OSError, ValueError])
+@pytest.mark.parametrize("module", ["tensorboard.summary.writer", "elsewhere"])
+def test_only_the_writers_of_tensorboard_fail_quietly(capsys, kind, module):
+    def fails(self):
+        raise kind("No space left")
+
+    own = type("Writer", (threading.Thread,), {"run": fails, "__module__": module})
+    before, threading.excepthook = threading.excepthook, main._end_of_thread
+    try:
+        writer = own()
+        writer.start()
+        writer.join()
+    finally:
+        threading.excepthook = before
+    hidden = kind is OSError and module != "elsewhere"
+    assert ("No space left" in capsys.readouterr().err) != hidden

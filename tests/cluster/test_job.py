@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import json
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +23,7 @@ from pathe.cluster import work
 from pathe.cluster.graphs import COPIES, NotHere, StoredGraph, source_of, use_blocks
 from pathe.cluster.job import Part, in_this_process, part_path, read_parts, run_job, shards_of
 from pathe.core.errors import PatheError
+from pathe.core.files import _owner, locked
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.evaluation.ranking import evaluate
 from pathe.graph.named_paths import PathSettings, paths_of_range
@@ -128,7 +131,7 @@ def test_parts_of_another_job_are_refused(tmp_path):
 
 def test_a_folder_with_other_files_is_refused(tmp_path):
     (tmp_path / "mine.txt").write_text("keep")
-    with pytest.raises(PatheError, match="other files"):
+    with pytest.raises(PatheError, match="holds files already"):
         run_job(squares(), tmp_path)
     with pytest.raises(PatheError, match="can't be created"):
         run_job(squares(), tmp_path / "mine.txt" / "parts")
@@ -300,3 +303,37 @@ def test_a_part_says_where_it_comes_from():
     assert isinstance(part, Part)
     assert part.digest == jobs.digest_of(part.content)
     assert part.node == "there"
+
+
+def test_a_job_killed_before_its_manifest_is_there_starts_again(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    machine = _owner().split("-")[0]
+    (tmp_path / f".manifest.json.{machine}-{process.pid}-0a1b2c3d.tmp").write_text("{")
+    run_job(squares(), tmp_path)
+    assert values(squares(), tmp_path) == EXPECTED
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    "line", [b"\x80", b'{"part": "2"}', b'{"part": [2]}', b"[" * 100_000, b"[]", b'{"part": 2}']
+)
+def test_a_damaged_log_loses_no_part(tmp_path, line):
+    job = squares()
+    run_job(job, tmp_path)
+    with (tmp_path / "finished.jsonl").open("ab") as log:
+        log.write(line + b"\n")
+    run_job(job, tmp_path)
+    assert values(job, tmp_path) == EXPECTED
+
+
+def test_a_deeply_nested_manifest_is_refused(tmp_path):
+    run_job(squares(), tmp_path)
+    (tmp_path / "manifest.json").write_text("[" * 100_000)
+    with pytest.raises(PatheError, match="can't be read"):
+        run_job(squares(), tmp_path)
+
+
+def test_two_processes_do_not_share_parts(tmp_path):
+    with locked(tmp_path), pytest.raises(PatheError, match="another process"):
+        run_job(squares(), tmp_path)

@@ -246,3 +246,11 @@ def test_the_command_starts_workers_and_continues(tmp_path):
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "ours.json").read_bytes() == (tmp_path / "plain.json").read_bytes()
     assert sys.executable
+
+
+@pytest.mark.parametrize(
+    "text", [f"local:{'9' * 5000}", f"host:{'9' * 5000}", "local:²", "local:0"]
+)
+def test_odd_numbers_of_workers_and_ports_are_refused(text):
+    with pytest.raises(ConfigError, match="--cluster"):
+        read_cluster(text)

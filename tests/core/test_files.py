@@ -12,7 +12,7 @@ import pytest
 
 from pathe.core import files
 from pathe.core.errors import PatheError
-from pathe.core.files import locked, replacing, write_json
+from pathe.core.files import check_new_folder, discard, locked, read_json, replacing, write_json
 
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
@@ -114,3 +114,31 @@ def test_a_folder_is_used_by_one_process_and_the_lock_ends_with_it(tmp_path):
         process.stdout.close()
     with locked(tmp_path):
         assert not list(tmp_path.iterdir())  # it leaves no file
+
+
+def test_what_a_killed_process_left_does_not_make_a_folder_used(tmp_path):
+    machine = files._owner().split("-")[0]
+    (tmp_path / f".a.{machine}-{_dead()}-0a1b2c3d.tmp").write_text("half")
+    check_new_folder(tmp_path)
+    (tmp_path / f".a.{machine}-{os.getppid()}-0a1b2c3d.tmp").write_text("half")
+    with pytest.raises(PatheError, match="holds files already"):
+        check_new_folder(tmp_path)
+
+
+def test_a_folder_is_discarded_at_once(tmp_path, monkeypatch):
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "a").write_text("a")
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "remove", lambda path: None)  # killed before anything is removed
+        discard(tmp_path / "parts")
+    assert not (tmp_path / "parts").exists()
+    (tmp_path / "parts").mkdir()
+    discard(tmp_path / "parts")
+    assert not (tmp_path / "parts").exists()
+
+
+@pytest.mark.parametrize("raw", [b"", b"[", b"[" * 100_000, b"\xff", b"9" * 5000])
+def test_what_is_not_json_is_a_value_error(tmp_path, raw):
+    (tmp_path / "a.json").write_bytes(raw)
+    with pytest.raises(ValueError, match=r".+"):
+        read_json(tmp_path / "a.json")

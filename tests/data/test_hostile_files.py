@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.folders import refused
 
-from pathe.data import compressed
+from pathe.data import compressed, room
 from pathe.data.compressed import XzFile
 from pathe.data.delimited import physical_lines
 from pathe.data.knowledge_graph import KnowledgeGraph
@@ -162,3 +162,50 @@ def test_triples_about_triples_are_told_apart_from_literals(tmp_path):
 @pytest.mark.parametrize("data", ["~nouser/x.tsv", "a" * 5000 + ".tsv", "a\0b.tsv"])
 def test_odd_paths_are_refused_in_words(data):
     assert len(refused(data)) < 400
+
+
+@pytest.fixture
+def little_memory(monkeypatch):
+    """A machine with 64 MiB to spare."""
+    monkeypatch.setattr(room, "SMALL", 1 << 20)
+    monkeypatch.setattr(room, "_free", lambda: 64 << 20)
+    monkeypatch.setattr(compressed, "_LOOK", 1 << 20)
+
+
+@pytest.mark.parametrize("suffix", ["", *(f".{suffix}" for suffix in PACK)])
+@pytest.mark.parametrize("kind", ["tsv", "csv", "txt", "csv with a quote"])
+def test_a_line_that_would_fill_the_memory_is_refused(tmp_path, little_memory, kind, suffix):
+    raw = b"a" * (48 << 20) if kind != "csv with a quote" else b'a,r,"' + b"b\n" * (24 << 20)
+    path = tmp_path / f"g.{kind[:3]}{suffix}"
+    path.write_bytes(PACK[suffix[1:]](raw) if suffix else raw)
+    said = refused(path)
+    assert "of memory so far" in said or "never closed" in said or "expected 3 columns" in said
+    if kind != "csv with a quote":
+        assert "PATHE_MAX_MEMORY" in said
+
+
+def test_names_that_would_fill_the_memory_are_refused_and_the_bound_can_be_lifted(
+    tmp_path, little_memory, monkeypatch
+):
+    path = tmp_path / "g.tsv"
+    path.write_bytes(b"".join(b"%0200d\tr\t%0200d\n" % (i, i + 1) for i in range(200_000)))
+    grows = itertools.count(0, 8 << 20)  # whatever the allocator keeps
+    monkeypatch.setattr(room, "_resident", lambda: next(grows))
+    monkeypatch.setattr(room, "_free", lambda: 8 << 20)
+    assert "PATHE_MAX_MEMORY" in refused(path)
+    monkeypatch.setenv("PATHE_MAX_MEMORY", "0.01")
+    assert "0.0 GiB are left" in refused(path)
+    monkeypatch.setenv("PATHE_MAX_MEMORY", "8")
+    assert len(KnowledgeGraph.read(path).train) == 200_000
+    monkeypatch.setenv("PATHE_MAX_MEMORY", "much")
+    assert "expected a number of GiB" in refused(path)
+
+
+@pytest.mark.parametrize("name", ["g.nt", "g.ttl", "g.nt.bz2"])
+def test_a_triple_that_the_parser_can_not_hold_is_refused_soon(tmp_path, name):
+    raw = b'<http://e/a> <http://e/r> "' + b"x" * (40 << 20)
+    path = tmp_path / name
+    path.write_bytes(PACK["bz2"](raw) if name.endswith("bz2") else raw)
+    begin = time.process_time()
+    assert "a line or a triple is longer than 16 MiB" in refused(path)
+    assert time.process_time() - begin < 5

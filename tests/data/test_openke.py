@@ -65,3 +65,15 @@ def test_openke_skips_and_misses(tmp_path: Path) -> None:
     assert "valid2id.txt" in refused(folder)
     folder = openke(tmp_path / "unknown", train2id="1\n0 1 0\n")
     assert "valid2id.txt, line 2: the relation 's'" in refused(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("entity2id", "{}\na\t0\n", "line 1: expected a count"),
+        ("entity2id", "4\nb c\t{}\na\t0\nnew\t2\nunused\t3\n", "line 2: expected a name"),
+        ("train2id", "3\n0 {} 0\n1\t0\t1\n1 0 1\n", "line 2: expected head, tail and relation"),
+    ],
+)
+def test_numbers_of_thousands_of_digits_are_refused(tmp_path, name, text, said):
+    assert said in refused(openke(tmp_path / "x", **{name: text.format("9" * 5000)}))

@@ -400,3 +400,24 @@ def test_a_header_may_have_more_columns(tmp_path: Path) -> None:
     assert "expected 6 columns" in refused(tmp_path / "x.csv", raw + b"3,a,r,b\n")
     assert "--columns" in refused(tmp_path / "x.csv", raw, header=False)
     assert "--columns" in refused(tmp_path / "x.csv", b"id,who,does,what\n1,a,r,b\n2,a,r,c\n")
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".parquet"])
+def test_a_column_number_of_thousands_of_digits_is_no_column(tmp_path: Path, suffix: str) -> None:
+    if suffix == ".tsv":
+        raw = b"a\tr\tb\n"
+    else:
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.table({"h": ["a"], "r": ["r"], "t": ["b"]}), sink)
+        raw = sink.getvalue().to_pybytes()
+    assert "no column '999" in refused(tmp_path / f"x{suffix}", raw, columns=("9" * 5000, "2", "3"))
+
+
+def test_too_little_memory_is_not_taken_for_a_damaged_file(tmp_path: Path, monkeypatch) -> None:
+    def full(*given: Any, **more: Any) -> Any:
+        raise pa.ArrowMemoryError("malloc of size 1 failed")
+
+    monkeypatch.setattr(pathe.data.delimited.pacsv, "open_csv", full)
+    (tmp_path / "x.tsv").write_bytes(b"a\tr\tb\n")
+    with pytest.raises(MemoryError):
+        read_columns(tmp_path / "x.tsv")

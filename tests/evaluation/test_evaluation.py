@@ -174,3 +174,11 @@ def test_a_graph_with_some_of_the_models_relations_is_evaluated():
     some = knowledge_graph([r for r in kg.train.tolist() if r[1] < 2], [], [(3, 1, 2)])
     assert some.n_relations == 2
     assert evaluate(artifact, some)["n_triples"] == 1
+
+
+@pytest.mark.parametrize(
+    "protocol", ["sampled:0", "sampled:" + "9" * 5000, "sampled:²", "sampled:"]
+)
+def test_odd_protocols_are_refused(protocol):
+    with pytest.raises(ConfigError, match="protocol must be"):
+        read_protocol(protocol)

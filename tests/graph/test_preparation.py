@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import random
+import re
 import signal
 import subprocess
 import sys
@@ -24,7 +26,8 @@ from support.prepared import (
 )
 
 from pathe.core.errors import DataError
-from pathe.data import part_runs
+from pathe.data import part_runs, prepared_folder
+from pathe.data.array_files import mapped, writable_map
 from pathe.data.columns import ReadOptions
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.graph.indexing import PHASES
@@ -236,7 +239,8 @@ def test_damage_is_an_error(prepared):
     with pytest.raises(DataError, match="is missing"):
         KnowledgeGraph.read(prepared)
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))  # found by looking at all bytes
-    assert KnowledgeGraph.read(prepared).n_entities
+    with mock.patch.object(prepared_folder, "_AT_OPENING", 0):  # as of a large folder
+        assert KnowledgeGraph.read(prepared).n_entities
     with pytest.raises(DataError, match=r"the content of edges.relations_M.npy has changed"):
         prepare_data(prepared.parent / "data", prepared)
 
@@ -328,3 +332,60 @@ def test_a_graph_without_room_for_one_number_per_row_is_sorted_by_columns():
     slow = _sorted_unique(list(rows), 0, 4, (1 << 40, 1 << 40))
     for one, other in zip(fast, slow, strict=True):
         assert one.tolist() == other.tolist()
+
+
+def test_a_small_damaged_folder_is_refused_when_it_is_opened(tmp_path):
+    """A large one is only when `pathe prepare` checks it."""
+    out = tmp_path / "out"
+    prepare_data(write_parts(tmp_path / "data", 1, held_out=True), out)
+    draw = random.Random(0)
+    for path in sorted(out.glob("*.npy")):
+        raw = path.read_bytes()
+        place = draw.randrange(len(raw))
+        path.write_bytes(raw[:place] + bytes([raw[place] ^ 4]) + raw[place + 1 :])
+        with pytest.raises(DataError, match=re.escape(path.name)):
+            KnowledgeGraph.read(out)
+        with (
+            mock.patch.object(prepared_folder, "_AT_OPENING", 0),
+            pytest.raises(DataError, match=re.escape(path.name)),
+        ):
+            prepare_data(tmp_path / "data", out)
+        path.write_bytes(raw)
+    KnowledgeGraph.read(out)
+
+
+def test_a_large_folder_with_a_damaged_header_is_refused_when_it_is_needed(tmp_path):
+    out = tmp_path / "out"
+    prepare_data(write_parts(tmp_path / "data", 1, held_out=True), out)
+    path = out / "edges.relations_M.npy"
+    path.write_bytes(b"x" + path.read_bytes()[1:])
+    with (
+        mock.patch.object(prepared_folder, "_AT_OPENING", 0),
+        pytest.raises(DataError, match=r"edges\.relations_M\.npy can't be opened"),
+    ):
+        _ = PreparedGraph(KnowledgeGraph.read(out)).edges
+
+
+@pytest.mark.parametrize("raw", [b"{", b"[]", b"[" * 100_000, b"\xff"])
+def test_a_damaged_state_is_refused(tmp_path, raw):
+    (tmp_path / "out" / "unfinished").mkdir(parents=True)
+    (tmp_path / "out" / "unfinished" / "state.json").write_bytes(raw)
+    with pytest.raises(DataError, match=r"state\.json: can't be read"):
+        prepare_data(write_parts(tmp_path / "data", 1, held_out=False), tmp_path / "out")
+
+
+@pytest.mark.parametrize("raw", [b"[" * 100_000, b"\xff", b"[]"])
+def test_a_damaged_manifest_is_refused(tmp_path, raw):
+    (tmp_path / "prepared.json").write_bytes(raw)
+    with pytest.raises(DataError, match=r"prepared\.json can't be read"):
+        KnowledgeGraph.read(tmp_path)
+
+
+def test_a_map_for_writing_has_its_room_on_the_disk(tmp_path):
+    """A page without any would end the process by a signal."""
+    found = writable_map(tmp_path / "a.npy", np.int64, (100_000,))
+    assert (tmp_path / "a.npy").stat().st_blocks * 512 >= 800_000
+    assert not found.any()
+    found[:] = np.arange(100_000)
+    found.flush()
+    np.testing.assert_array_equal(mapped(tmp_path / "a.npy"), np.arange(100_000))

@@ -207,7 +207,7 @@ def test_a_function_takes_few_arguments():
 
 def test_the_tests_mirror_the_source():
     with_tests = {path.parent.relative_to(TESTS).parts for path in TESTS.rglob("test_*.py")}
-    assert with_tests == {(folder,) for folder in (*FOLDERS, "project", "browser")}
+    assert with_tests == {(folder,) for folder in (*FOLDERS, "project", "browser", "torture")}
     names = [path.name for path in TESTS.rglob("test_*.py")]
     assert sorted(set(names)) == sorted(names), "pytest needs names that differ"
 

@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("fastapi")
 
 from fastapi.testclient import TestClient
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.tally import INPUTS
 
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.serve.app import build_app
@@ -108,12 +109,23 @@ def client(tmp_path_factory):
         yield client
 
 
+@pytest.mark.torture
 @pytest.mark.parametrize(("method", "path"), ROUTES, ids=" ".join)
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(query=queries, body=bodies, raw=st.none() | st.binary(max_size=30), graph=st.booleans())
-def test_a_result_or_a_sentence(client, method, path, query, body, raw, graph):
+def test_a_result_or_a_sentence(client, method, path, tally):
+    tried = 0
+
+    @settings(max_examples=max(40, INPUTS // 100), deadline=None)
+    @given(query=queries, body=bodies, raw=st.none() | st.binary(max_size=30), graph=st.booleans())
+    def run(query, body, raw, graph):
+        nonlocal tried
+        tried += 1
+        check(client, method, path, query, body, raw, graph)
+
+    run()
+    tally("fuzz: REST", tried, [])
+
+
+def check(client, method, path, query, body, raw, graph):
     path = path.replace("{graph}", "tiny" if graph or "{" not in path else "other")
     overlay = str(query.get("overlay", "x")).replace("/", "") or "x"
     path = path.replace("{overlay}", quote(overlay.encode("utf-8", "replace")))

@@ -43,7 +43,9 @@ def test_an_unfinished_line_is_dropped(tmp_path, n):
     assert read(path) == [FIRST, SECOND]
 
 
-@pytest.mark.parametrize("line", ["x", "[]", '{"add": []}', '{"add": [["a"]], "remove": []}', "{}"])
+@pytest.mark.parametrize(
+    "line", ["x", "[]", "[" * 100_000, '{"add": []}', '{"add": [["a"]], "remove": []}', "{}"]
+)
 def test_other_files_are_refused_and_kept(tmp_path, line):
     path = tmp_path / "notes.txt"
     path.write_text(f"{line}\n")

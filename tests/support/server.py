@@ -14,6 +14,7 @@ from pathlib import Path
 
 from fastapi import FastAPI
 
+from pathe.core.errors import PatheError
 from pathe.serve.run import http_server, listening
 
 
@@ -62,3 +63,24 @@ def memory(pid: int) -> int:
     """Returns the resident memory of a process in MiB."""
     text = Path(f"/proc/{pid}/status").read_text()
     return int(re.findall(r"VmRSS:\s+(\d+)", text)[0]) >> 10
+
+
+def kill_while_adding(data: Path, journal: Path, number: int) -> list[str]:
+    """Adds facts until the server is killed; returns the names that were acknowledged."""
+    from pathe.serve.client import Client
+
+    done = []
+    with running("--data", data, "--writable", journal, PATHE_TOKEN="t") as (url, process):
+        client = Client(url, token="t", timeout=10)
+        killer = threading.Timer(0.05 + 0.02 * (number % 10), process.kill)
+        killer.start()
+        try:
+            for i in range(1000):
+                name = f"New {number}-{i}"
+                client.change(add=[(name, "borders", "France")])
+                done.append(name)
+        except (PatheError, ConnectionError):
+            pass
+        killer.join()
+        process.wait(10)
+    return done

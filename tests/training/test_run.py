@@ -334,3 +334,18 @@ def test_a_run_in_a_notebook(tmp_path):
     assert page.count("<tr>") == 5
     assert repr(run).endswith("test MRR 0.500, 12 s)")
     assert TrainedRun(tmp_path, {})._repr_html_().count("<tr>") == 1  # the header alone
+
+
+def test_the_result_is_written_last(tmp_path, monkeypatch):
+    """It says that the run is finished, so that what comes before can be done again."""
+
+    def killed(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "plot_run", killed)
+    with pytest.raises(KeyboardInterrupt):
+        train(toy(), tmp_path / "run", max_epochs=1)
+    assert not (tmp_path / "run" / "result.json").exists()
+    monkeypatch.undo()
+    train(toy(), tmp_path / "run", resume=True, max_epochs=1)
+    assert {"result.json", "report.png"} <= {path.name for path in (tmp_path / "run").iterdir()}

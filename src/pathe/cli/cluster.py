@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pathe.cli.options import option
 from pathe.cli.output import phase_bar, tell
+from pathe.core.files import discard
 
 if TYPE_CHECKING:
     from pathe.cluster.job import Backend, Job
@@ -69,7 +69,7 @@ class ClusterOptions:
         with connected(where) if where is not None else nullcontext():
             yield run
         if self.parts is None:
-            shutil.rmtree(folder)
+            discard(folder)
 
 
 def check_cluster(cluster: str | None) -> None:

@@ -27,6 +27,7 @@ from pathe.cli.use import embed, predict, pull, push, rules, schema, similar
 from pathe.core.errors import Interrupted, PatheError
 from pathe.core.files import FULL
 
+NO_MEMORY = ("allocate", "can't start new thread")  # how torch and Python say it
 MOST_SHOWN = 2000  # characters of an error
 
 app = typer.Typer(
@@ -101,6 +102,7 @@ def main() -> None:
     prepare_output()
     gc.set_threshold(200_000)  # imports create a million objects that stay: scan them rarely
     atexit.register(gc.freeze)  # and not at exit
+    threading.excepthook = _end_of_thread
     args = [a for a in sys.argv[1:] if a != "--debug"]
     as_json = any(a in ("--json", "--jsonl") for a in args)
     with _stoppable():
@@ -151,6 +153,13 @@ def _stoppable() -> Iterator[None]:
             signal.signal(signum, old)
 
 
+def _end_of_thread(ended: threading.ExceptHookArgs) -> None:
+    """Hides that a thread of TensorBoard can't write: the command fails with the same error."""
+    ours = not type(ended.thread).__module__.startswith("tensorboard")
+    if ours or not issubclass(ended.exc_type, OSError):
+        threading.__excepthook__(ended)
+
+
 def _explain(error: Exception) -> tuple[int, str]:
     """Returns the exit code and the text of an error; raises it again if it is a bug."""
     match error:
@@ -163,7 +172,7 @@ def _explain(error: Exception) -> tuple[int, str]:
             return 2, str(error)
         case MemoryError():
             return 2, "out of memory: ask for less at once, or use a machine with more memory"
-        case RuntimeError() if "allocate" in str(error):  # how torch says it
+        case RuntimeError() if any(words in str(error) for words in NO_MEMORY):
             return 2, "out of memory: request less at once, e.g. smaller batches"
     if hasattr(error, "format_message"):  # of an option
         return 2, str(error.format_message())

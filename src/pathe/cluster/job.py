@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pathe.core.errors import PatheError
-from pathe.core.files import replacing, write_json
+from pathe.core.files import check_new_folder, locked, read_json, replacing, write_json
 from pathe.core.types import Progress
 
 if TYPE_CHECKING:
@@ -106,6 +106,14 @@ def run_job(
 
     Each part is written as soon as it is there, so nothing that was finished is lost.
     """
+    _create(folder)
+    with locked(folder):
+        _run(job, folder, backend, progress, say)
+
+
+def _run(
+    job: Job, folder: Path, backend: Backend, progress: Progress | None, say: Callable[[str], None]
+) -> None:
     done = _start(job, folder, say)
     missing = [number for number in range(len(job.shards)) if number not in done]
     if done and missing:
@@ -143,17 +151,18 @@ def _append(log: Any, line: str, folder: Path) -> None:
         ) from error
 
 
+def _create(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise PatheError(f"{folder}: can't be created ({error.strerror or error})") from error
+
+
 def _start(job: Job, folder: Path, say: Callable[[str], None]) -> dict[int, dict[str, Any]]:
-    """Creates the folder, or checks that it is of this job; returns the finished parts."""
+    """Writes the manifest, or checks that it is of this job; returns the finished parts."""
     head = _head(job)
-    if not folder.exists():
-        try:
-            folder.mkdir(parents=True)
-        except OSError as error:
-            raise PatheError(f"{folder}: can't be created ({error.strerror or error})") from error
     if not (folder / MANIFEST).exists():
-        if any(folder.iterdir()):
-            raise PatheError(f"{folder}: expected a new folder for parts; it holds other files.")
+        check_new_folder(folder)
         write_json(folder / MANIFEST, head | {"complete": False})
     else:
         _check_same(folder, head)
@@ -179,7 +188,7 @@ def _head(job: Job) -> dict[str, Any]:
 def _check_same(folder: Path, head: dict[str, Any]) -> None:
     """Raises an error if the folder has parts of another job."""
     try:
-        stored = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        stored = read_json(folder / MANIFEST)
         differ = [key for key in head if stored.get(key) != head[key]]
     except (OSError, ValueError, AttributeError) as error:
         raise PatheError(
@@ -212,11 +221,12 @@ def _intact(job: Job, folder: Path, say: Callable[[str], None]) -> dict[int, dic
     """Returns the records of the finished parts whose files have the digest of their record."""
     found: dict[int, dict[str, Any]] = {}
     log = folder / FINISHED
-    for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
-        with suppress(ValueError, KeyError, TypeError):  # the last line may be cut off
+    for line in log.read_bytes().splitlines() if log.exists() else ():
+        # The last line may be cut off.
+        with suppress(ValueError, KeyError, TypeError, IndexError, RecursionError):
             record = json.loads(line)
-            if 0 <= int(record["part"]) < len(job.shards):
-                found[record["part"]] = record
+            if record["part"] in range(len(job.shards)):
+                found[int(record["part"])] = record
     kept = {}
     for number, record in found.items():
         path = part_path(folder, number)

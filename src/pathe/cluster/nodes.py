@@ -13,6 +13,7 @@ from typing import Any
 from pathe.cluster.job import Backend, Job, Part, versions
 from pathe.core.errors import ConfigError, PatheError
 from pathe.core.extras import require
+from pathe.core.types import whole_number
 
 RETRIES = 5  # per shard, if its worker or node is lost
 AHEAD = 2  # shards per core that wait on the cluster
@@ -33,9 +34,10 @@ def read_cluster(text: str) -> Where:
     """Reads auto, local:N or an address such as 10.0.0.5:6379 or ray://head:10001."""
     kind, _, rest = text.partition(":")
     if kind == "local":
-        if not rest.isdecimal() or not 1 <= int(rest) <= 1024:
+        n = whole_number(rest) or 0
+        if not 1 <= n <= 1024:
             raise ConfigError(f"--cluster local:N takes a number of workers; got {text!r}.")
-        return Where("local", int(rest))
+        return Where("local", n)
     if text == "auto":
         return Where("auto")
     host, port = _host_and_port(text)
@@ -48,7 +50,8 @@ def read_cluster(text: str) -> Where:
 
 def _host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    return host.strip("[]"), int(port) if port.isdecimal() and int(port) < 1 << 16 else 0
+    n = whole_number(port) or 0
+    return host.strip("[]"), n if n < 1 << 16 else 0
 
 
 def on_cluster(where: Where, say: Callable[[str], None] = lambda text: None) -> Backend:

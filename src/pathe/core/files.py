@@ -33,7 +33,7 @@ def replacing(path: Path) -> Iterator[Path]:
     file or the new one. Temporary files of processes that have died are removed.
     """
     _sweep(path.parent)
-    aside = path.with_name(f".{path.name}.{_owner()}-{secrets.token_hex(4)}.tmp")
+    aside = _aside(path)
     try:
         yield aside
         sync(aside)
@@ -72,6 +72,11 @@ def _sync_one(path: Path) -> None:
 def _reason(error: OSError) -> str:
     full = "the disk is full: " if error.errno in FULL else ""
     return f"{full}{error.strerror or error}"
+
+
+def _aside(path: Path) -> Path:
+    """Returns a temporary path beside this one."""
+    return path.with_name(f".{path.name}.{_owner()}-{secrets.token_hex(4)}.tmp")
 
 
 def _owner() -> str:
@@ -135,6 +140,21 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(opened)
 
 
+def discard(folder: Path) -> None:
+    """Removes a folder at once: nobody sees a part of it, even if this process is killed."""
+    aside = _aside(folder)
+    os.replace(folder, aside)  # noqa: PTH105
+    remove(aside)
+
+
+def read_json(path: Path) -> Any:
+    """Returns the value of a JSON file; raises ValueError for what isn't one."""
+    try:
+        return json.loads(path.read_bytes())
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def write_json(path: Path, value: Any) -> None:
     """Writes a value as JSON, atomically."""
     with replacing(path) as aside:
@@ -152,7 +172,12 @@ def check_place(path: Path) -> None:
 
 
 def check_new_folder(folder: Path) -> None:
-    """Raises an error unless the folder is new or empty; call it before a long computation."""
+    """Raises an error unless the folder is new or empty; call it before a long computation.
+
+    What dead processes have left in it is removed.
+    """
+    if folder.is_dir():
+        _sweep(folder)
     wanted = f"{folder}: expected a new or empty folder"
     if folder.is_dir() and any(folder.iterdir()):
         raise PatheError(f"{wanted}, it holds files already")

@@ -15,6 +15,7 @@ SIDES: tuple[Side, Side] = ("tail", "head")
 Query = tuple[str | None, str | None, str | None]  # None marks the part to predict
 Fact = tuple[str, str, str]
 Progress = Callable[[int, int], None]  # (done, total)
+DIGITS = 18  # more would leave 64 bits, and Python refuses to read thousands
 
 
 def open_part(query: Query) -> Part:
@@ -88,6 +89,12 @@ def check_frontier(frontier: Any) -> None:
             "The frontier is the number of entities to keep per query, or 0 for all of them; got "
             f"{frontier!r}."
         )
+
+
+def whole_number(text: str | bytes) -> int | None:
+    """Returns a number of at most 18 decimal digits; None for any other text."""
+    is_number = text.isdecimal() if isinstance(text, str) else text.isdigit()
+    return int(text) if is_number and len(text) <= DIGITS else None
 
 
 def chunks(items: Iterable[Any], n: int) -> Iterator[list[Any]]:

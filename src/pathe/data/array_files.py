@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -56,6 +57,22 @@ def write_array(path: Path, values: npt.NDArray[Any]) -> None:
     width = values.shape[1] if values.ndim == 2 else None
     with array_writer(path, values.dtype.type, width) as append:
         append(values)
+
+
+def writable_map(path: Path, kind: type[np.generic], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Creates an array file and maps it for writing; its room on the disk is reserved.
+
+    Otherwise, a full disk would end the process without a word once a page can't be written.
+    """
+    header = _header(kind, shape)
+    size = len(header) + int(np.prod(shape, dtype=np.int64)) * np.dtype(kind).itemsize
+    with path.open("wb") as file:
+        file.write(header)
+        file.truncate(size)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, size)
+    array: npt.NDArray[Any] = np.load(path, mmap_mode="r+", allow_pickle=False)
+    return array
 
 
 def mapped(path: Path) -> npt.NDArray[Any]:

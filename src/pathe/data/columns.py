@@ -21,6 +21,7 @@ from pathe.core.errors import DataError
 from pathe.core.files import check_new_folder, check_place
 from pathe.core.types import PARTS, Fact, chunks, is_fact
 from pathe.data.compressed import open_compressed
+from pathe.data.room import Room
 
 TEXT = {".tsv": "\t", ".txt": "\t", ".csv": ","}
 RDF = {
@@ -186,6 +187,8 @@ def reading(path: Path, where: Callable[[], str] = str) -> Iterator[None]:
         yield
     except PermissionError as error:
         raise DataError(f"{path}: can't be read (no permission).") from error
+    except MemoryError:  # of Arrow, which counts it among its own
+        raise
     except BROKEN as error:
         raise DataError(
             f"{path}: can't be read{where()} ({error}). "
@@ -231,11 +234,13 @@ def checked(
         ]
 
 
-def collect(batches: Iterable[list[Any]]) -> Any:
-    """Joins batches of three dictionary columns to one table."""
+def collect(batches: Iterable[list[Any]], room: Room | None = None) -> Any:
+    """Joins batches of three dictionary columns to one table, if there is `room` for it."""
     parts: list[list[Any]] = [[], [], []]
     pending, base = [0, 0, 0], [0, 0, 0]
     for columns in batches:
+        if room is not None:
+            room.check()
         for k, column in enumerate(columns):
             parts[k].append(column)
             pending[k] += len(column.dictionary)

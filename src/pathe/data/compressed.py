@@ -11,11 +11,13 @@ from typing import Any
 import pyarrow as pa
 
 from pathe.core.errors import DataError
+from pathe.data.room import Room
 
 MOST = "PATHE_MAX_EXPANSION"  # the environment variable that lifts the bound
 EXPANSION = 200  # times its compressed size that a file may have,
 ALWAYS = 1 << 30  # and bytes that it may have anyway
 _BLOCK = 1 << 20
+_LOOK = 16 << 20  # bytes between looks at the memory
 _PADDING = 4  # .xz streams may be followed by zeros, a multiple of these bytes
 
 
@@ -87,10 +89,14 @@ class XzFile(io.RawIOBase):
 
 
 class Bounded(io.RawIOBase):
-    """Ends with an error where a file is much larger than its compressed size allows for."""
+    """Ends with an error where a file is much larger than its compressed size allows for.
+
+    Or before what is made of it fills the memory.
+    """
 
     def __init__(self, stream: Any, path: Path) -> None:
         self._stream, self._path, self._n = stream, path, 0
+        self._room, self._checked = Room(path), 0
         self._expansion = _expansion()
         self._most = max(ALWAYS, int(self._expansion * path.stat().st_size))
 
@@ -108,6 +114,9 @@ class Bounded(io.RawIOBase):
                 f"{self._expansion:g} times its size: probably made to fill the memory. If it is "
                 f"what you want, set the environment variable {MOST} to a larger number."
             )
+        if self._n - self._checked > _LOOK:
+            self._checked = self._n
+            self._room.check()
         return block
 
     def close(self) -> None:

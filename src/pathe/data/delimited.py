@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from pathe.core.errors import DataError
-from pathe.core.types import PARTS, Fact
+from pathe.core.types import PARTS, Fact, whole_number
 from pathe.data.columns import (
     BROKEN,
     SKIP_HINT,
@@ -34,12 +34,14 @@ from pathe.data.columns import (
     row_batches,
     split_suffix,
 )
+from pathe.data.room import Room
 
 _BLOCK = 8 << 20  # bytes per block of the fast parser; the slow one reads longer lines
 _OPEN_QUOTE = "a quote is opened here and never closed. Close it, or double quotes inside names."
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _PEEK = 1000  # rows whose column counts are compared for a hint
+_COPIES = 3  # of a long line, while it becomes names
 _FIELD = 1 << 30  # the longest quoted name, in bytes
 _FEW_ROWS = 20  # too few to spot a header by
 _END = b"\x1eend\x1e"  # the names in a row that we append to find open quotes
@@ -67,6 +69,8 @@ def text_batches(path: Path, options: ReadOptions, report: ReadReport) -> Iterat
         for columns in checked(_fast_batches(path, layout)):
             yield columns
             n_read += len(columns[0])
+    except MemoryError:
+        raise
     except BROKEN:
         # Only the slow parser can name a bad line, skip it, or read a line longer than a block.
         rest = islice(_slow_rows(path, layout, options, report), n_read, None)
@@ -75,7 +79,7 @@ def text_batches(path: Path, options: ReadOptions, report: ReadReport) -> Iterat
 
 def read_text(path: Path, options: ReadOptions, report: ReadReport) -> Any:
     """Returns a table of the file's triples; keeps a first row that may be a header."""
-    table = collect(text_batches(path, options, report))
+    table = collect(text_batches(path, options, report), Room(path))
     with reading(path):
         layout = _layout(path, options)
     if not layout.header and options.header is None and table.num_rows >= _FEW_ROWS:
@@ -259,12 +263,13 @@ def _layout(path: Path, options: ReadOptions) -> _Layout:
             return _Layout(delimiter, quoted, len(first), known, True, note)
         header, note = bool(options.header or known), note if known else ""
         return _Layout(delimiter, quoted, 3, known or (0, 1, 2), header, note)
-    if not all(c.isdecimal() for c in options.columns):
+    numbered = [n for c in options.columns if (n := whole_number(c)) is not None]
+    if len(numbered) < 3:
         if options.header is False:
             raise DataError(f"--columns {','.join(options.columns)} names a header; there is none.")
         picks = positions(path, options.columns, first)
         return _Layout(delimiter, quoted, len(first), picks, True)
-    picks = tuple(int(c) - 1 for c in options.columns)
+    picks = tuple(n - 1 for n in numbered)
     if len(set(picks)) < 3 or min(picks) < 0:
         raise DataError(f"--columns: expected 3 different positions from 1, got {options.columns}")
     if options.on_error == "skip":
@@ -282,9 +287,10 @@ def _layout(path: Path, options: ReadOptions) -> _Layout:
 
 def _records(path: Path, delimiter: str, quoted: bool) -> Iterator[tuple[int, list[bytes], str]]:
     """Yields (line number, fields, problem) of each row that isn't blank; slow."""
+    room = Room(path)
     with open_stream(path) as stream:
         if not quoted:
-            for number, line in enumerate(physical_lines(stream), 1):
+            for number, line in enumerate(physical_lines(stream, room), 1):
                 line = line.rstrip(b"\r\n")
                 if line if delimiter == " " else line.strip(b" "):
                     yield number, line.split(delimiter.encode()), ""
@@ -295,7 +301,7 @@ def _records(path: Path, delimiter: str, quoted: bool) -> Iterator[tuple[int, li
         def text() -> Iterator[str]:
             nonlocal ended
             # Latin-1 maps each byte to one character and back, so that bad UTF-8 gets through.
-            yield from (line.decode("latin-1") for line in physical_lines(stream))
+            yield from (line.decode("latin-1") for line in physical_lines(stream, room))
             ended = True
 
         # Not strict: `"x"y` is xy, as for the fast parser.
@@ -315,12 +321,17 @@ def _records(path: Path, delimiter: str, quoted: bool) -> Iterator[tuple[int, li
                 yield start, [f.encode("latin-1") for f in row], ""
 
 
-def physical_lines(stream: Any) -> Iterator[bytes]:
-    """Yields physical lines with their ends (LF, CRLF or CR), without a byte-order mark."""
+def physical_lines(stream: Any, room: Room | None = None) -> Iterator[bytes]:
+    """Yields physical lines with their ends (LF, CRLF or CR), without a byte-order mark.
+
+    A line ends with an error once there is no `room` for its copies.
+    """
     pieces = [stream.read(len(_BOM)).removeprefix(_BOM)]  # of a line that isn't complete
     while block := stream.read(1 << 20):
         if b"\n" not in block and b"\r" not in block and not pieces[-1].endswith(b"\r"):
             pieces.append(block)  # joined once: a line may be long
+            if room is not None:
+                room.check(_COPIES * len(pieces) * len(block))
             continue
         *lines, carry = (b"".join(pieces) + block).splitlines(keepends=True)
         yield from lines  # the last may continue in the next block, even with the LF of a CRLF

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pathe.core.errors import DataError
 from pathe.data.columns import checked, open_stream, reading
 
 _BLOCK = 4 << 20  # bytes
@@ -31,6 +32,7 @@ _LINK = (
 # A line that is complete in itself: empty, a comment, or with a dot at its end.
 _WHOLE = r"^[ \t]*(?:|#.*|.*\.[ \t]*)\r?\n$"
 
+LONGEST = 16 << 20  # bytes of a line, as of a triple that the parser accepts
 Parse = Callable[[Any, Callable[[int], int]], Iterator[list[Any]]]
 
 
@@ -48,7 +50,7 @@ def ntriples_batches(path: Path, parse: Parse) -> Iterator[list[Any]]:
 def _batches(path: Path, parse: Parse) -> Iterator[list[Any]]:
     before = 0
     with io.BufferedReader(open_stream(path)) as stream:
-        while block := _read_lines(stream):
+        while block := _read_lines(stream, path):
             lines = _lines(block)
             found = pc.extract_regex(lines, pattern=_LINK)
             link = found.is_valid()
@@ -88,10 +90,18 @@ class _Rest(io.RawIOBase):
         return piece
 
 
-def _read_lines(stream: Any) -> bytes:
+def _read_lines(stream: Any, path: Path) -> bytes:
     """Reads a block of whole lines."""
     block = stream.read(_BLOCK)
-    return bytes(block + stream.readline()) if block else b""
+    rest = stream.readline(LONGEST) if block else b""
+    if len(rest) == LONGEST:
+        raise too_long(path)
+    return bytes(block + rest)
+
+
+def too_long(path: Path) -> DataError:
+    """Returns the error of a line or a triple that the parser can't hold."""
+    return DataError(f"{path}: a line or a triple is longer than {LONGEST >> 20} MiB.")
 
 
 def _lines(block: bytes) -> Any:

@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from pathe.core.errors import DataError
+from pathe.core.types import whole_number
 from pathe.data.columns import ReadOptions, ReadReport, coded_table, open_stream, reading
 from pathe.data.delimited import physical_lines
+from pathe.data.room import Room
 
 FILES = ("entity2id", "relation2id", "train2id", "valid2id", "test2id")
 
@@ -36,10 +38,11 @@ def _read_names(path: Path) -> Any:
     count = 0
     for line, text in _counted(path):
         if not line:
-            count = int(text)
+            count = whole_number(text) or 0
             continue
         name, _, number = text.rpartition(b"\t" if b"\t" in text else b" ")
-        if not name or not number.strip().isdigit() or not 0 <= (i := int(number)) < count:
+        i = whole_number(number.strip())
+        if not name or i is None or i >= count:
             raise DataError(
                 f"{path}, line {line}: expected a name, a tab and an id from 0 to {count - 1}, "
                 f"got {text[:80]!r}"
@@ -67,7 +70,7 @@ def _read_ids(
         if not line:
             continue
         parts = text.split()
-        numbers = [int(part) for part in parts if part.isdigit()]
+        numbers = [n for part in parts if (n := whole_number(part)) is not None]
         if len(parts) == len(numbers) == 3 and all(map(operator.lt, numbers, limits)):
             ids.extend(numbers)
             continue
@@ -85,13 +88,13 @@ def _counted(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yields (0, the count), then (line number, line); DataError if the count is wrong."""
     count, found = -1, 0
     with reading(path), open_stream(path) as stream:
-        for line, text in enumerate(physical_lines(stream), 1):
+        for line, text in enumerate(physical_lines(stream, Room(path)), 1):
             text = text.rstrip(b"\r\n")
             if line == 1:
-                if not text.strip().isdigit():
+                if (given := whole_number(text.strip())) is None:
                     raise DataError(f"{path}, line 1: expected a count, got {text[:80]!r}")
-                count = int(text)
-                yield 0, text
+                count = given
+                yield 0, text.strip()
             elif text.strip():
                 found += 1
                 yield line, text

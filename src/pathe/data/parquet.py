@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from pathe.core.errors import DataError
-from pathe.core.types import PARTS
+from pathe.core.types import PARTS, whole_number
 from pathe.data.columns import (
     ReadOptions,
     ReadReport,
@@ -55,8 +55,9 @@ def _pick_columns(path: Path, options: ReadOptions, names: list[str]) -> tuple[i
                 f"{names}. Name them with --columns."
             )
         return known or (0, 1, 2)
-    if all(w.isdecimal() and w not in names for w in wanted):
-        picks = tuple(int(w) - 1 for w in wanted)
+    numbered = [n for w in wanted if w not in names and (n := whole_number(w)) is not None]
+    if len(numbered) == 3:
+        picks = tuple(n - 1 for n in numbered)
         if len(set(picks)) == 3 and min(picks) >= 0 and max(picks) < len(names):
             return picks
     return positions(path, wanted, names)

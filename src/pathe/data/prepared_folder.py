@@ -12,7 +12,7 @@ import pyarrow as pa
 from torch import Tensor
 
 from pathe.core.errors import DataError
-from pathe.core.files import write_json
+from pathe.core.files import read_json, write_json
 from pathe.core.types import Progress
 from pathe.data.array_files import mapped, mapped_tensor, mapped_text
 from pathe.data.columns import ReadOptions, ReadReport
@@ -24,6 +24,7 @@ FORMAT, VERSION = "pathe prepared graph", 1
 MANIFEST = "prepared.json"
 WORK = "unfinished"  # the folder inside that holds what is needed to continue
 _BLOCK = 16 << 20
+_AT_OPENING = 32 << 20  # bytes of files whose content is checked whenever they are opened
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +39,10 @@ class PreparedFolder:
 
     def tensor(self, name: str) -> Tensor:
         """Returns an array as a tensor over its memory map."""
-        return mapped_tensor(self.path / f"{name}.npy")
+        try:
+            return mapped_tensor(self.path / f"{name}.npy")
+        except (OSError, ValueError, EOFError) as error:
+            raise _damaged(self.path, f"{name}.npy can't be opened ({error})") from error
 
     def holds(self, name: str) -> bool:
         """Whether the folder has an array of this name."""
@@ -57,11 +61,16 @@ def is_prepared(folder: Path) -> bool:
 
 
 def open_folder(folder: Path, options: ReadOptions | None = None) -> PreparedFolder:
-    """Opens a prepared folder; raises DataError if it is unfinished, damaged or too new or old."""
+    """Opens a prepared folder; raises DataError if it is unfinished, damaged or too new or old.
+
+    Of a large one, only the sizes of the files are compared with the manifest.
+    """
     options = options or ReadOptions()
     unfit = ("columns", "header", "delimiter", "language", "base_iri", "sparql_query")
     options.reject(unfit, f"{folder} is a prepared graph")
     about = read_manifest(folder)
+    if sum(file["bytes"] for file in about["files"].values()) <= _AT_OPENING:
+        check_content(folder, lambda done, total: None)
     try:
         prefixes = [(str(prefix), str(iri)) for prefix, iri in about["prefixes"]]
         prefixes = list(dict.fromkeys([*prefixes, *options.prefixes]))
@@ -93,7 +102,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             "command again: it continues where it stopped."
         )
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about = read_json(path)
         form, version = about["format"], about["format_version"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise _damaged(folder, f"{MANIFEST} can't be read ({error})") from error

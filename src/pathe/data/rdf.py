@@ -21,7 +21,7 @@ from pathe.data.columns import (
 )
 from pathe.data.iris import check_base, from_iri
 from pathe.data.names import BASE
-from pathe.data.ntriples import ntriples_batches
+from pathe.data.ntriples import ntriples_batches, too_long
 from pathe.data.xml_bounds import BoundedXml
 
 _BY_LINE = (".nt", ".nq")  # one statement per line, so a bad line can be skipped
@@ -136,6 +136,10 @@ def _checked(
     while True:
         try:
             quad = next(quads, None)
+        except MemoryError as error:
+            if "buffer maximal size" in str(error):
+                raise too_long(path) from None
+            raise
         except SyntaxError as error:
             where = f"{path}, line {number(error.lineno)}" if error.lineno else f"{path}"
             said = re.sub(r"(?<=at line )\d+", lambda found: str(number(int(found[0]))), error.msg)

@@ -22,6 +22,7 @@ from pathe.data.delimited import locate_line, read_text, text_batches
 from pathe.data.neo4j import header_fields, read_relationships
 from pathe.data.parquet import parquet_batches
 from pathe.data.rdf import rdf_batches
+from pathe.data.room import Room
 
 __all__ = [
     "ReadOptions",
@@ -46,7 +47,7 @@ def read_columns(
     if suffix in TEXT and not header_fields(path, options):
         table = read_text(path, options, report)
     else:
-        table = collect(_batches(path, suffix, options, report))
+        table = collect(_batches(path, suffix, options, report), Room(path))
     if table.num_rows == 0:
         _fail_empty(path, before, report)
     report.rows += table.num_rows

@@ -12,7 +12,7 @@ from torch import Tensor
 from pathe.core.errors import ConfigError, DataError
 from pathe.core.hardware import as_device
 from pathe.core.randomness import keyed
-from pathe.core.types import SIDES, Part, Progress, Side, check_frontier
+from pathe.core.types import SIDES, Part, Progress, Side, check_frontier, whole_number
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.data.schema import align
 from pathe.evaluation.metrics import HEADLINE, compute
@@ -143,8 +143,8 @@ def read_protocol(protocol: str) -> int:
     kind, _, count = protocol.partition(":")
     if kind == "full" and not count:
         return 0
-    if kind == "sampled" and count.isdecimal() and int(count) > 0:
-        return int(count)
+    if kind == "sampled" and (n := whole_number(count)):
+        return n
     raise ConfigError(f"protocol must be full or sampled:N, as in sampled:50; got {protocol!r}.")
 
 

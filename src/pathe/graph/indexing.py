@@ -18,7 +18,13 @@ import torch
 
 from pathe.core.files import replacing
 from pathe.core.types import Part, Progress
-from pathe.data.array_files import Append, array_writer, mapped, write_array
+from pathe.data.array_files import (
+    Append,
+    array_writer,
+    mapped,
+    writable_map,
+    write_array,
+)
 from pathe.data.external_sort import (
     ROWS,
     Keys,
@@ -116,7 +122,7 @@ def _sort_by_tail(place: Place, split: str, stem: Path, progress: Progress) -> N
 def _write_offsets(path: Path, sorted_owners: Iterator[Array], n_entities: int) -> None:
     """Writes the offsets of entities' rows, given the owners of all rows in order."""
     with replacing(path) as aside:
-        offsets = np.lib.format.open_memmap(aside, "w+", np.int64, (n_entities + 1,))
+        offsets: Any = writable_map(aside, np.int64, (n_entities + 1,))
         for chunk in sorted_owners:
             first, counts = int(chunk[0]), np.bincount(chunk - chunk[0])
             offsets[first + 1 : first + 1 + len(counts)] += counts
@@ -284,8 +290,7 @@ def index_relations(place: Place, progress: Progress) -> None:
     ends, start = np.cumsum(sizes) - sizes, 0  # where the next slot of each kind goes
     small = np.uint16 if n_kinds < 1 << 16 else np.int32  # short numbers are sorted faster
     with replacing(place.path("by_relation.order_M")) as aside:
-        shape = (len(relations),)
-        order_M = np.lib.format.open_memmap(aside, "w+", np.int32, shape)
+        order_M: Any = writable_map(aside, np.int32, (len(relations),))
         for chunk in _chunks(relations, progress):
             order = np.argsort(chunk.astype(small), kind="stable")
             counts = np.bincount(chunk, minlength=n_kinds)

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from pathe.core.errors import DataError
-from pathe.core.files import check_new_folder, write_json
+from pathe.core.files import check_new_folder, read_json, write_json
 from pathe.core.types import Progress
 from pathe.data.array_files import (
     mapped,
@@ -126,10 +126,16 @@ class _State:
     def __init__(self, path: Path, source: Any, out: Path) -> None:
         self.path, self.done = path, {}
         if path.exists():
-            saved = json.loads(path.read_text(encoding="utf-8"))
-            if saved["source"] != source or saved["version"] != VERSION:
+            try:
+                saved = read_json(path)
+                same = saved["source"] == source and saved["version"] == VERSION
+                self.done = dict(saved["done"]) if same else {}
+            except (ValueError, KeyError, TypeError) as error:
+                raise DataError(
+                    f"{path}: can't be read ({error}). Delete {out} to begin again."
+                ) from None
+            if not same:
                 raise _changed(out)
-            self.done = saved["done"]
         self._source = source
         self._save()
 

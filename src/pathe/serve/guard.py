@@ -9,6 +9,7 @@ from fastapi import Request
 from fastapi.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pathe.core.types import whole_number
 from pathe.serve.server import Server
 from pathe.serve.tokens import has_token
 
@@ -105,7 +106,5 @@ def _host(request: Request) -> str:
 
 def _length(request: Request) -> float:
     """Returns the bytes of a request's body; infinity if they aren't told."""
-    given = request.headers.get("content-length", "0")
-    if "transfer-encoding" in request.headers or not given.isdecimal():
-        return float("inf")
-    return int(given)
+    length = whole_number(request.headers.get("content-length", "0"))
+    return float("inf") if "transfer-encoding" in request.headers or length is None else length

@@ -71,7 +71,7 @@ class Journal:
             try:
                 given = json.loads(line)
                 facts = {key: [_fact(row) for row in given[key]] for key in ("add", "remove")}
-            except (ValueError, TypeError, KeyError):
+            except (ValueError, TypeError, KeyError, RecursionError):
                 raise DataError(
                     f'{self.path}, line {number}: expected {{"add": [...], "remove": [...]}}. '
                     "Is this a journal of `pathe serve`?"

@@ -495,11 +495,11 @@ def _record(
         "device": device_name(fitted.device),
         "config": run.config.as_dict(),
     }
-    write_json(run.folder / RESULT, result)
     if find_spec("matplotlib"):
         plot_run(read_metrics(run.folder), result, run.folder / REPORT)
     else:
         run.say(f"no {REPORT}: plots need matplotlib (pip install 'pathe[plots]')")
+    write_json(run.folder / RESULT, result)  # last: it says that the run is finished
     return result
 
 

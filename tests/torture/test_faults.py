@@ -1,0 +1,158 @@
+"""Full disks, folders that can't be written, too little memory, two processes on one output."""
+
+from __future__ import annotations
+
+import errno
+import random
+import subprocess
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.forks import Run
+from support.ordeals import ORDEALS, Trial, spoken
+from support.tally import KILLS, SEED, share
+
+pytestmark = [pytest.mark.slow, pytest.mark.torture]
+WEIGHT = sum(ordeal.weight for ordeal in ORDEALS)
+ROOM = "64m"  # enough for any of the commands
+LEAST, MOST = 64 << 20, 1 << 30  # bytes; libraries hang where there is none for a thread
+
+
+def of_each(function):
+    return pytest.mark.parametrize("ordeal", ORDEALS, ids=lambda ordeal: ordeal.name)(function)
+
+
+@pytest.fixture
+def expected(ordeal, forks, inputs, tmp_path):
+    """What a run that nothing happens to makes, and its file operations."""
+    whole = Trial(ordeal, inputs, tmp_path / "whole", forks)
+    end = whole.start()
+    assert not spoken(end, 0)
+    return whole.made(), len(end.operations)
+
+
+def failing(ordeal, forks, inputs, tmp_path, expected, code, draw, n):
+    """Yields what is wrong after the n-th and all later file operations have failed."""
+    for i in range(n):
+        place = draw.randint(1, expected[1])
+        trial = Trial(ordeal, inputs, tmp_path / f"trial-{i}", forks)
+        first = trial.start(fail_at=place, code=code)
+        wrong = spoken(first, 0, 2) or trial.broken(expected[0])
+        last = None if wrong else trial.again()
+        wrong = wrong or (spoken(last, 0) if last else "") or trial.differs(expected[0])
+        if wrong:
+            at = first.operations[place - 1 : place]
+            yield f"{ordeal.name}, from operation {place} {at}: {wrong}"
+        trial.remove()
+
+
+@of_each
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EIO], ids=errno.errorcode.get)
+def test_file_operations_that_fail(ordeal, code, forks, inputs, tmp_path, tally, expected):
+    draw, n = random.Random(f"{SEED} {code}"), share(KILLS, 0.2 * ordeal.weight / WEIGHT)
+    found = list(failing(ordeal, forks, inputs, tmp_path, expected, code, draw, n))
+    tally(f"{errno.errorcode[code]}: {ordeal.name}", n, found)
+
+
+@contextmanager
+def small_disk(place: Path):
+    """A file system of its own in memory; skips the test where none can be mounted."""
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "tmpfs", str(place)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("mounting a file system isn't allowed here")
+    try:
+        yield lambda options: subprocess.run(
+            ["mount", "-o", f"remount,{options}", str(place)], check=True
+        )
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def used(folder: Path) -> int:
+    return sum(path.lstat().st_blocks * 512 + 4096 for path in folder.rglob("*"))
+
+
+@of_each
+def test_full_disk(ordeal, forks, inputs, tmp_path, tally, expected):
+    """With any room from nothing to enough: exit code 2, and once there is room, all is well."""
+    draw, failures = random.Random(f"{SEED} full"), []
+    n = share(KILLS, 0.2 * ordeal.weight / WEIGHT)
+    needed = used(tmp_path / "whole") - used(inputs)
+    n_full = 0
+    for i in range(n):
+        with small_disk(tmp_path / f"disk-{i}") as remount:
+            trial = Trial(ordeal, inputs, tmp_path / f"disk-{i}", forks)
+            room = used(trial.folder) + int(draw.uniform(0, 1.2) * needed)
+            remount(f"size={room}")
+            first = trial.start()
+            n_full += "disk is full" in first.said
+            wrong = spoken(first, 0, 2) or trial.broken(expected[0])
+            if first.code == 2 and "No space left" not in first.said:
+                wrong = wrong or f"doesn't say what is wrong: {first.said}"
+            remount(f"size={ROOM}")
+            last = None if wrong else trial.again()
+            wrong = wrong or (spoken(last, 0) if last else "") or trial.differs(expected[0])
+            if wrong:
+                failures.append(f"{ordeal.name} with {room:,} bytes: {wrong}")
+    tally(f"full disk: {ordeal.name}", n, failures, full=n_full)
+
+
+@of_each
+def test_read_only(ordeal, forks, inputs, tmp_path, tally, expected):
+    with small_disk(tmp_path / "disk") as remount:
+        trial = Trial(ordeal, inputs, tmp_path / "disk", forks)
+        remount("ro")
+        first = trial.start()
+        wrong = spoken(first, 2)
+        if "Read-only file system" not in first.said and "no permission" not in first.said:
+            wrong = wrong or f"doesn't say what is wrong: {first.said}"
+        remount("rw")
+        wrong = wrong or ("left something behind" if trial.made() else "")
+    tally(f"read-only: {ordeal.name}", 1, [wrong] if wrong else [])
+
+
+@of_each
+def test_two_processes_with_one_output(ordeal, forks, inputs, tmp_path, tally, expected):
+    """At least one of them ends well, none with a traceback, and the result is that of one."""
+    draw, failures = random.Random(f"{SEED} two"), []
+    n = share(KILLS, 0.2 * ordeal.weight / WEIGHT)
+    for i in range(n):
+        trial = Trial(ordeal, inputs, tmp_path / f"trial-{i}", forks)
+        later = draw.choice([0.0, draw.uniform(0, 0.05), draw.uniform(0, 0.5)])
+        first, second = (
+            Run(ordeal.words, str(trial.folder), small=True, wait=wait) for wait in (0.0, later)
+        )
+        ends = forks(first, second)
+        wrong = "".join(spoken(end, 0, 2) for end in ends)
+        if not wrong and all(end.code for end in ends):
+            wrong = f"both failed: {[end.said for end in ends]}"
+        wrong = wrong or trial.differs(expected[0])
+        if wrong:
+            failures.append(f"{ordeal.name}, the second {later:.3f} s later: {wrong}")
+        trial.remove()
+    tally(f"two at once: {ordeal.name}", n, failures)
+
+
+@of_each
+def test_too_little_memory(ordeal, forks, inputs, tmp_path, tally, expected):
+    """Refused in words or ended by the system; what is left is whole, the next run ends well."""
+    draw, failures = random.Random(f"{SEED} memory"), []
+    n, n_refused = share(KILLS, 0.2 * ordeal.weight / WEIGHT), 0
+    for i in range(n):
+        trial = Trial(ordeal, inputs, tmp_path / f"trial-{i}", forks)
+        memory = LEAST + int(draw.uniform(0, 1) ** 3 * (MOST - LEAST))
+        first = trial.start(memory=memory)
+        n_refused += first.code == 2
+        ended_by_signal = isinstance(first.code, int) and first.code < 0
+        wrong = "" if ended_by_signal else spoken(first, 0, 2)
+        wrong = wrong or trial.broken(expected[0])
+        last = None if wrong else trial.again()
+        wrong = wrong or (spoken(last, 0) if last else "") or trial.differs(expected[0])
+        if wrong:
+            failures.append(f"{ordeal.name} with {memory:,} bytes: {wrong}")
+        trial.remove()
+    tally(f"too little memory: {ordeal.name}", n, failures, refused=n_refused)
