@@ -7,11 +7,13 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
 FROM python:3.11-slim
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-COPY constraints.txt /tmp/constraints.txt
+COPY constraints.txt deploy/requirements.lock /tmp/
 COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir --constraint /tmp/constraints.txt --extra-index-url "$TORCH_INDEX" \
-        "$(echo /wheels/pathe-*.whl)[serve,rdf]" \
-    && rm -r /wheels /tmp/constraints.txt \
+RUN pip install --no-cache-dir --require-hashes --no-deps --requirement /tmp/requirements.lock \
+    && pip install --no-cache-dir --constraint /tmp/constraints.txt --extra-index-url "$TORCH_INDEX" torch \
+    && pip install --no-cache-dir --no-deps /wheels/pathe-*.whl \
+    && pip check \
+    && rm -r /wheels /tmp/constraints.txt /tmp/requirements.lock \
     && useradd --create-home --uid 10001 pathe
 USER 10001
 WORKDIR /data

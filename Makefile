@@ -1,19 +1,23 @@
 # Every target sets itself up: the first run creates .venv, later ones reuse it.
 PYTHON ?= python3
 BIN := .venv/bin
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help setup demo test test-slow torture browser docs docs-serve release-check check reproduce bench bench-scale clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-setup: .venv/ready  ## create .venv with all extras, at the versions of constraints.txt
+setup: .venv/ready  ## create .venv with all extras, at the versions and digests of requirements.lock
 
-.venv/ready: pyproject.toml constraints.txt
+.venv/ready: pyproject.toml constraints.txt requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "PathE needs Python 3.10 or newer; $(PYTHON) is $$($(PYTHON) --version). Try: make setup PYTHON=python3.12"; exit 2; }
 	@test -x $(BIN)/python || { echo "creating .venv ..."; $(PYTHON) -m venv .venv; }
 	@echo "installing pathe and its pinned dependencies into .venv (a few minutes the first time) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev,bench]'
+	@$(PIP) --require-hashes --no-deps --requirement requirements.lock
+	@$(PIP) --constraint constraints.txt torch
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m pip check
 	@touch $@
 
 demo: setup  ## answer, explain, fine-tune and compare on a small graph, without a download

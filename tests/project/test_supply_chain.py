@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import os
 import pickle
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -118,6 +120,44 @@ def test_yaml_is_read_by_a_safe_loader():
     loads = [ast.unparse(node) for node in ast.walk(ast.parse(text))
              if isinstance(node, ast.Call) and dotted(node.func) == "yaml.load"]  # fmt: skip
     assert loads == ["yaml.load(text, _PlainLoader)"]
+
+
+def lock_script():
+    spec = importlib.util.spec_from_file_location("lock", ROOT / "deploy" / "lock.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_version_but_that_of_torch_has_digests():
+    script = lock_script()
+    text, pins = script.LOCK.read_text(), script.pins(script.PINS.read_text())
+    assert script.locked(text) == [pin for pin in pins if pin[0] != "torch"]
+    for name, each in script.entries(text).items():
+        for entry in each:
+            found = re.findall(r"--hash=sha256:([0-9a-f]{64})\b", entry)
+            assert found, name
+            assert len(found) == entry.count("--hash"), name
+
+
+def test_the_lock_holds_all_that_the_extras_need():
+    for name in ("tomllib", "ray", "igraph"):  # Python 3.11, with all extras installed
+        pytest.importorskip(name)
+    script = lock_script()
+    assert script.needed(("all", "dev", "bench")) <= script.entries(script.LOCK.read_text()).keys()
+
+
+def test_the_container_installs_a_part_of_the_lock():
+    pytest.importorskip("tomllib")
+    script = lock_script()
+    assert script.PART.read_text() == script.part(script.LOCK.read_text(), script.EXTRAS)
+
+
+def test_digests_are_those_of_the_version_asked():
+    page = """<a href="../../files/a_b-1.0-py3-none-any.whl#sha256=1">x</a>
+    <a href="https://x/a-b-1.0.tar.gz#sha256=2"></a> <a href="a_b-1.0.1.tar.gz#sha256=3"></a>
+    <a href="a_b_c-1.0.tar.gz#sha256=4"></a> <a href="a_b-1.0.zip#md5=5"></a>"""
+    assert lock_script().digests(page, "A.b", "1.0") == ["1", "2"]
 
 
 class Payload:

@@ -1,0 +1,55 @@
+"""docs/reliability.md names tests that exist, and the figures of the last torture."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import re
+import sys
+
+import pytest
+from support.places import ROOT
+
+PAGE = (ROOT / "docs" / "reliability.md").read_text()
+NAMED = re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    return importlib.import_module("reliability")
+
+
+def test_every_test_that_is_named_exists():
+    assert len(NAMED) > 50
+    assert PAGE.count("`tests/") == len(NAMED)
+    for file, name in NAMED:
+        tree = ast.parse((ROOT / file).read_text())
+        names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        assert not name or name in names, f"{file}::{name}"
+
+
+def test_all_fourteen_findings_are_there():
+    assert re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE) == [str(i) for i in range(1, 15)]
+
+
+def test_figures_are_those_of_the_last_torture(script):
+    if not script.FIGURES.exists():
+        assert f"{script.BEGIN}Not run yet.\n{script.END}" in PAGE
+        return
+    found = json.loads(script.FIGURES.read_text())
+    assert script.filled(PAGE, found) == PAGE, "python benchmarks/reliability.py"
+
+
+def test_the_table_is_made_of_the_figures(script):
+    found = {
+        "classes": [{"class": "kill", "tried": 1200, "failed": 0}, {"class": "x", "tried": 5,
+                     "failed": 1}],
+        "tried": 1205, "failed": 1, "command": "make torture", "commit": "abc",
+    }  # fmt: skip
+    page = script.filled(PAGE, found)
+    assert "| kill | 1,200 | 0 |\n| x | 5 | 1 |\n| **all** | **1,205** | **1** |" in page
+    assert script.filled(page, found) == page
+    assert page.startswith(PAGE.partition(script.BEGIN)[0])
+    assert page.endswith(PAGE.partition(script.END)[2])
