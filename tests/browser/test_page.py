@@ -353,6 +353,30 @@ def test_explain_and_leave_out(site, page):
     assert "without" not in asked(page)
 
 
+def test_counter_evidence_is_what_lowers_the_score(site, page):
+    def answer(route):
+        response = route.fetch()
+        found = response.json()
+        for pattern, effect in zip(found["patterns"], (1.5, -0.5), strict=False):
+            pattern |= {"against": True, "effect": effect, "added": -0.5}
+        route.fulfill(response=response, json=found)
+
+    page.route("**/explain?*", answer)
+    page.goto(address(site, "explain", **LOIRE))
+    entries = page.locator("#patterns li")
+    expect(entries.nth(0)).to_contain_text("+1.50")
+    expect(entries.nth(0).locator(".mark.against")).to_have_count(0)
+    expect(entries.nth(1)).to_contain_text("−0.50")
+    expect(entries.nth(1).locator(".mark.against")).to_have_count(1)
+
+
+def test_the_models_card_fits(site, page):
+    page.goto(address(site, "about"))
+    is_done(page)
+    table = page.locator(".card-text table").first
+    assert table.evaluate("own => own.scrollWidth <= own.parentElement.clientWidth")
+
+
 def test_what_if_a_fact_were_removed(site, page):
     page.goto(address(site, "whatif", **(QUESTION | {"tail": "Seine"})))
     page.get_by_role("button", name="Remove this fact").click()

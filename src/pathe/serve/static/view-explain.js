@@ -123,14 +123,14 @@ const legend = (more) => h("p", { class: "legend hint" },
   h("span", null, h("span", { class: "sample faint", "aria-hidden": "true" }), "left out (dotted)"), h("span", null, `Wider lines have a larger effect.${more > 0 ? ` The ${PATTERNS} strongest patterns are drawn.` : ""}`));
 
 function entry(item, first, found, label, most, out, turned) {
-  const against = item.against || item.effect < 0;
+  const against = item.effect < 0;
   const id = newId("out");
   const input = h("input", { type: "checkbox", id, checked: out, onchange: () => turned(input.checked) });
   const said = item.relations ? item.words ?? item.relations.join(" ") : path(item.steps, found.head, label).textContent;
   const sample = item.instances?.[0] ?? item.steps;
   return h("li", { class: against ? "is-against" : "" },
     h("div", { class: "pattern-head" },
-      h("span", { class: "pattern" }, item.relations ? pattern(item.relations, item.labels) : path(item.steps, found.head, label), item.against && h("span", { class: "mark against" }, "counter-evidence")),
+      h("span", { class: "pattern" }, item.relations ? pattern(item.relations, item.labels) : path(item.steps, found.head, label), against && h("span", { class: "mark against" }, "counter-evidence")),
       h("span", { class: "check" }, input, h("label", { for: id }, "Leave out", h("span", { class: "unseen" }, ` ${said}`)))),
     h("div", { class: "effect" }, h("span", { class: "figure" }, signed(item.effect)), bar(Math.abs(item.effect) / most, against ? "against" : "for")),
     item.relations && h("p", { class: "hint" }, `${item.complete ? "" : "at least "}${count(item.n_paths, "path")}; `, `${holds(item)}; adds ${signed(item.added)} ${first ? "by itself" : "to those above"}.`),
