@@ -15,7 +15,13 @@ from pathe.graph import relation_graph as module
 from pathe.graph.adjacency import build_graph
 from pathe.graph.edges import both_ways
 from pathe.graph.held_out import HeldOut
-from pathe.graph.relation_graph import N_MEETINGS, arrivals, relation_graph
+from pathe.graph.relation_graph import (
+    N_MEETINGS,
+    arrivals,
+    count_meetings,
+    meetings_without,
+    relation_graph,
+)
 
 # Triples (0, r, 1), (0, s, 1), (1, r, 2), (2, r, 2); kinds r, s and their inverses r', s'.
 # They arrive at r {1, 2}, s {1}, r' {0, 1, 2}, s' {0}, and leave from where the inverse arrives.
@@ -104,7 +110,8 @@ def test_ways_to_count_and_to_store_give_the_same(monkeypatch, device):
     left = [row for i, row in enumerate(graph[0]) if i % 4]
     torch.testing.assert_close(usual, oracle(left, *graph[1:]))
     assert not usual.is_sparse
-    for changes in ({"AT_ONCE": 60}, {"AT_ONCE": 1}, {"COUNTED": 0}, {"AT_ONCE": 60, "COUNTED": 0}):
+    some = {"AT_ONCE": 60}, {"AT_ONCE": 1}, {"COUNTED": 0}, {"AT_ONCE": 60, "COUNTED": 0}
+    for changes in (*some, {"BLOCK": 7}, {"BLOCK": 1, "COUNTED": 0}):
         with monkeypatch.context() as patch:
             for name, value in changes.items():
                 patch.setattr(module, name, value)
@@ -178,3 +185,45 @@ def test_a_hub_of_thousands_of_relations_takes_little_memory():
     found = meetings(rows, 101, 2000)
     assert found.is_sparse
     assert 0 < found._nnz() <= N_MEETINGS * module.MOST
+
+
+def subtracted(rows, n_entities, n_relations, held_out):
+    """Meetings without held-out triples: counted anew, and subtracted from those of the whole."""
+    edges = both_ways(build_graph(sorted_triples(rows), n_entities, n_relations))
+    index, every = arrivals(edges), edges.keep()
+    slots = edges.slots_N2[held_out].flatten()
+    left = count_meetings(index, edges.keep(HeldOut(ids_B=held_out)))
+    return left, meetings_without(count_meetings(index, every), index, index.counts(every), slots)
+
+
+def check_same(one, other):
+    for expected, found in zip(one.tensors(), other.tensors(), strict=True):
+        assert expected.dtype == found.dtype
+        assert torch.equal(expected, found)
+
+
+@settings(max_examples=100, deadline=None)
+@given(triple_lists(), st.integers(0, 2**31), st.sampled_from([{}, {"COUNTED": 0}, {"BLOCK": 3}]))
+def test_held_out_triples_are_subtracted_from_the_whole(graph, seed, changes):
+    """Any of them, also all: the counts are those of the graph without them."""
+    rows, *sizes = graph
+    gone = torch.rand(len(rows), generator=torch.Generator().manual_seed(seed)) < seed % 5 / 4
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in changes.items():
+            patch.setattr(module, name, value)
+        check_same(*subtracted(rows, *sizes, gone.nonzero().squeeze(1)))
+
+
+def test_hubs_that_lose_edges(monkeypatch):
+    """Two hubs are ignored; one may lose a few edges, or so many that it counts from then on."""
+    monkeypatch.setattr(module, "DENSE", 0)
+    monkeypatch.setattr(module, "MOST", 100)
+    monkeypatch.setattr(module, "SMALL", 4)
+    small, large = [(0, r, r + 1) for r in range(12)], [(20, r, r + 1) for r in range(15)]
+    rows = sorted_triples([*small, *large, (1, 3, 2), (2, 3, 3)]).tolist()
+    at_large = [i for i, row in enumerate(rows) if row[0] == 20]
+    for held_out in ([], at_large[:1], at_large[3:], [rows.index([1, 3, 2]), at_large[0]]):
+        check_same(*subtracted(rows, 21, 15, torch.tensor(held_out, dtype=torch.long)))
+    left, found = subtracted(rows, 21, 15, torch.arange(11))  # of the smaller: the limit rises
+    assert found is None
+    assert len(left.codes_S)

@@ -256,11 +256,13 @@ def check_frontier(device: str, most: int) -> None:
     """The entities that a frontier keeps, and their edges, number for number."""
     _, edges, keep, *_ = propagation_example(n=200, device=device)
     sources = torch.tensor([3, 0, 29, 7], device=device)
-    found = keep_best(edges, keep, sources, 3, most)
-    with kernels_off():
-        plain = keep_best(edges, keep, sources, 3, most)
-    for one, other in zip(found.tensors(), plain.tensors(), strict=True):
-        assert torch.equal(one, other)
+    levels = torch.randint(4, (4, edges.n_entities), generator=torch.Generator().manual_seed(most))
+    for context in (None, levels.float().to(device)):  # many are equal
+        found = keep_best(edges, keep, sources, 3, most, context)
+        with kernels_off():
+            plain = keep_best(edges, keep, sources, 3, most, context)
+        for one, other in zip(found.tensors(), plain.tensors(), strict=True):
+            assert torch.equal(one, other)
 
 
 def check_meetings(device: str) -> None:
@@ -319,6 +321,7 @@ CHECKS: dict[tuple[str, str], tuple[Callable[..., None], ...]] = {
     ("cpu", "contexts.scores"): (check_contexts,),
     ("cpu", "frontier.search"): (check_frontier,),
     ("cpu", "frontier.induced"): (check_frontier,),
+    ("cpu", "frontier.top"): (check_frontier,),
     ("cpu", "known.listed"): (check_known,),
     ("cpu", "propagation.propagate"): PROPAGATION,
     ("cpu", "propagation.propagate_weights"): PROPAGATION,

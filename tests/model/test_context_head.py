@@ -14,7 +14,12 @@ from pathe.graph.adjacency import build_graph
 from pathe.graph.edges import both_ways
 from pathe.graph.held_out import HeldOut
 from pathe.graph.relation_graph import arrivals
-from pathe.model.context_head import ContextHead, EntityContexts, entity_contexts
+from pathe.model.context_head import (
+    ContextHead,
+    EntityContexts,
+    contexts_without,
+    entity_contexts,
+)
 
 N, R, K = 14, 3, 6
 HELD_OUT = 5  # every fifth triple
@@ -169,3 +174,24 @@ def test_renamed_entities_have_the_same_scores():
             found.append(head.score(query, candidates, queries))
     torch.testing.assert_close(found[1][:, new], found[0])
     assert not torch.allclose(found[1], found[0])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_contexts_of_some_entities_without_a_few_edges(device):
+    """Subtracted from those of the whole graph, they are those of the graph without the edges."""
+    rows = some_rows()
+    edges = both_ways(build_graph(sorted_triples(rows), N, R)).to(device)
+    index, everything = arrivals(edges), torch.arange(N, device=device)
+    counts = index.counts(edges.keep())
+    for held_out in (range(0, len(rows), HELD_OUT), [], range(len(rows))):
+        ids = torch.tensor([*held_out], dtype=torch.long, device=device)
+        expected = as_sparse(entity_contexts(index, edges.keep(HeldOut(ids_B=ids))))
+        found = contexts_without(index, counts, edges.slots_N2[ids].flatten())
+        assert found.n_kinds == expected.n_kinds
+        for entities in (everything, everything[[3, 0, 5, 3]], everything[:0]):
+            pairs = zip(found.at(entities), expected.at(entities), strict=True)
+            assert all(torch.equal(*pair) for pair in pairs)
+            one, other = found.only(entities).tensors(), expected.only(entities).tensors()
+            assert all(torch.equal(*pair) for pair in zip(one, other, strict=True))
+        for part, other in zip(found.all().tensors(), expected.tensors(), strict=True):
+            assert torch.equal(part, other)

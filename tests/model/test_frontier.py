@@ -96,9 +96,13 @@ def by_hand(edges, keep, source: int, most: int) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize(("n", "most", "hub"), [(150, 1, True), (150, 7, True), (600, 20, False)])
-def test_the_search_finds_what_loops_find(device, n, most, hub):
-    edges, keep, sources = example(n=n, hub=hub, device=device)
+@pytest.mark.parametrize(
+    ("n_entities", "n", "most", "hub"),
+    [(60, 150, 1, True), (60, 150, 7, True), (60, 600, 20, False), (900, 2000, 2, True)],
+)
+def test_the_search_finds_what_loops_find(device, n_entities, n, most, hub):
+    """Also if it finds hundreds of entities, many times more than it keeps."""
+    edges, keep, sources = example(n_entities, n, hub=hub, device=device)
     for how in (search, search_plain):
         queries, entities, mass = how(edges, keep, sources, HOPS, most)
         found: list[dict[int, int]] = [{} for _ in sources]

@@ -14,7 +14,7 @@ from pathe.core.config import configure
 from pathe.core.errors import ConfigError
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.artifact import load_model
-from pathe.training import memory
+from pathe.training import graph_learner, memory
 from pathe.training import run as runs
 from pathe.training.defaults import recommend
 from pathe.training.graph_learner import GraphLearner
@@ -44,6 +44,25 @@ def test_a_run_resumes_exactly(tmp_path):
     train(tmp_path / "parts", resume=True, max_epochs=3)
     ours, theirs = weights(tmp_path / "parts"), weights(tmp_path / "whole")
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize("hold_out_pairs", [False, True])
+def test_a_step_on_a_large_graph_sees_what_one_on_a_small_graph_does(monkeypatch, hold_out_pairs):
+    """The batch's edges are held out, or all between their entities, without counting anew."""
+    config, seen = configure(settings=SMALL | {"hold_out_pairs": hold_out_pairs}), []
+    for frontier in (0, 9):
+        monkeypatch.setattr(graph_learner, "automatic", lambda *_, k=frontier: k)
+        learner = build_learner(config, PreparedGraph(toy()))
+        learner.setup("fit")
+        assert (learner.views is not None) == (frontier > 0)
+        seen.append(learner._seen(torch.tensor([4, 70, 9])))
+        assert torch.isfinite(learner.loss(torch.tensor([4, 70, 9]), torch.tensor(1)))
+    assert torch.equal(seen[0].keep_M, seen[1].keep_M)
+    assert int((~seen[0].keep_M).sum()) >= 6 + 2 * hold_out_pairs
+    assert torch.equal(seen[0].meetings, seen[1].meetings)
+    every = torch.arange(60)
+    for one, other in zip(seen[0].contexts.at(every), seen[1].contexts.at(every), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_epochs_may_have_a_part_of_the_triples(tmp_path):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
-from support.graphs import graph_of, sorted_triples
+from support.graphs import DEVICES, graph_of, sorted_triples
 
 from pathe.core.errors import ConfigError
 from pathe.graph.adjacency import Graph, build_graph
@@ -17,7 +17,7 @@ from pathe.graph.edges import both_ways
 from pathe.graph.held_out import HeldOut
 from pathe.graph.relation_graph import arrivals
 from pathe.model import foundation
-from pathe.model.foundation import BRIDGED, FoundationModel, view
+from pathe.model.foundation import BRIDGED, FoundationModel, Views, view
 from pathe.training import mix as module
 from pathe.training.mix import Mix, MixGraph, MixSettings, MixStep
 from pathe.training.pretraining import step_loss, with_rows
@@ -299,6 +299,34 @@ def test_settings_that_contradict_each_other_are_refused():
             MixSettings(**{least: 9, most: 5})
     with pytest.raises(ConfigError, match="whole_share"):
         MixSettings(whole_share=1.5)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("part", ["entity", "relation"])
+def test_a_view_without_a_few_triples_is_that_of_the_graph_without_them(device, part):
+    """What is subtracted from the whole graph gives the same loss and gradients, bit for bit."""
+    mix = Mix(GRAPHS, MixSettings(**(SMALL | WHOLE)), device)
+    model = some_model().to(device)
+    graph = mix.get(0)
+    views = Views(graph.edges, graph.index)
+    for ids_B in (torch.arange(6), torch.tensor([9, 2, 2]), torch.arange(0, 60, 3)):
+        ids_B = ids_B.to(device)
+        batch_B3, found = graph.triples_M3[ids_B], []
+        whole = view(graph.index, graph.edges.keep(HeldOut(ids_B)))
+        for seen in (whole, views.without(ids_B)):
+            if part == "entity":
+                step = module.sampled_link_step(graph, seen, batch_B3, 7, 3)
+            else:
+                step = replace(module.relation_step(graph, seen, batch_B3), frontier=7)
+            model.zero_grad()
+            loss = step_loss(model, graph, step)
+            loss.backward()
+            grads = [p.grad for p in model.parameters() if p.grad is not None]
+            found.append([seen.keep_M, seen.meetings, loss.detach(), *(g.clone() for g in grads)])
+        for one, other in zip(*found, strict=True):
+            torch.testing.assert_close(one, other)
+        assert torch.equal(found[0][1], found[1][1])
+    assert torch.equal(views.edges.keep(), graph.edges.keep())  # the whole graph is as it was
 
 
 def test_a_step_on_a_large_graph_scores_a_sample_of_the_same_candidates(monkeypatch):

@@ -7,8 +7,10 @@ describe a relation without its name, so a model that reads them works on any gr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -20,9 +22,14 @@ from pathe.kernels.dispatch import kernel
 N_MEETINGS = 14  # matrices of a relation graph, see `relation_graph`
 DENSE = 1 << 25  # most entries of a relation graph that is stored densely: about 1,500 kinds
 AT_ONCE = 1 << 24  # pairs that are listed at once
+BLOCK = 1 << 22  # edges that are looked at at once
 COUNTED = 1 << 22  # most codes that are counted in an array instead of sorted
 MOST = 1 << 20  # pairs of a sparse relation graph; with more, large groups of kinds are left out
 SMALL = 64  # kinds of a group that is never left out
+Groups = tuple[Tensor, Tensor]  # the group and the kind of each entry; groups rise
+# pairs of kinds, as codes that rise, and the groups that they share; groups that have each kind;
+# groups of each size
+Met = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -95,17 +102,9 @@ def count_meetings(index: Arrivals, keep_M: Tensor) -> Meetings:
     Where thousands of kinds would make too many meetings, the entities with the most kinds are
     ignored: at a hub, every kind would meet every other.
     """
-    n, entries_P = index.n_kinds, index.counts(keep_M) > 0
-    entities_P, kinds_P = index.entities_P[entries_P], index.kinds_P[entries_P]
-    entity_sizes, codes_S, shared_S = _meet(entities_P, kinds_P, n)
-    entities_K = torch.bincount(kinds_P, minlength=n)
-    slots_N = index.by_pair_M[keep_M[index.by_pair_M]]
-    kinds_N = index.kinds_M[slots_N]
-    pair_sizes, codes_J, joined_J = _meet(index.pair_M[slots_N], kinds_N, n)
-    edges_K = torch.bincount(kinds_N, minlength=n)
-    return Meetings(
-        n, codes_S, shared_S, entities_K, entity_sizes, codes_J, joined_J, edges_K, pair_sizes
-    )
+    n, kept_P = index.n_kinds, index.counts(keep_M) > 0
+    at_entities = _meet(partial(_kinds_at_entities, index, kept_P), n)
+    return Meetings(n, *at_entities, *_meet(partial(_kinds_of_pairs, index, keep_M), n))
 
 
 def meetings_without(
@@ -116,33 +115,21 @@ def meetings_without(
     counts_P are the edges per entry of the whole graph. Returns None if other hubs than before
     would be ignored: then all has to be counted again.
     """
-    n, lost_H = whole.n_kinds, torch.ones_like(slots_H)
-    entries_U, rows_H = index.entry_M[slots_H].unique(return_inverse=True)
-    lost_U = torch.zeros_like(entries_U).index_add_(0, rows_H, lost_H)
+    entries_U, lost_U = index.entry_M[slots_H].unique(return_counts=True)
     gone_G = entries_U[counts_P[entries_U] <= lost_U]
     entities_F = index.entities_P[gone_G].unique()
     rows_N, entries_N = expand(*rows_of(index.starts_E, len(index.kinds_P), entities_F))
-    at_entities = _change(
-        (whole.codes_S, whole.shared_S, whole.entity_sizes), rows_N, index.kinds_P[entries_N],
-        ~torch.isin(entries_N, gone_G), n,
-    )  # fmt: skip
+    left_N = ~torch.isin(entries_N, gone_G)
+    at_entities = whole.codes_S, whole.shared_S, whole.entities_K, whole.entity_sizes
+    entities = _change(at_entities, (rows_N, index.kinds_P[entries_N]), left_N)
     pairs_F = index.pair_M[slots_H].unique()
     starts_F = _first_slots(index, pairs_F)
     rows_N, places_N = expand(starts_F, _first_slots(index, pairs_F + 1) - starts_F)
     slots_N = index.by_pair_M[places_N]
-    at_pairs = _change(
-        (whole.codes_J, whole.joined_J, whole.pair_sizes), rows_N, index.kinds_M[slots_N],
-        ~torch.isin(slots_N, slots_H), n,
-    )  # fmt: skip
-    if at_entities is None or at_pairs is None:
-        return None
-    codes_S, shared_S, entity_sizes = at_entities
-    codes_J, joined_J, pair_sizes = at_pairs
-    entities_K = whole.entities_K - torch.bincount(index.kinds_P[gone_G], minlength=n)
-    edges_K = whole.edges_K - torch.bincount(index.kinds_M[slots_H], minlength=n)
-    return Meetings(
-        n, codes_S, shared_S, entities_K, entity_sizes, codes_J, joined_J, edges_K, pair_sizes
-    )
+    left_N = ~torch.isin(slots_N, slots_H)
+    of_pairs = whole.codes_J, whole.joined_J, whole.edges_K, whole.pair_sizes
+    pairs = _change(of_pairs, (rows_N, index.kinds_M[slots_N]), left_N)
+    return entities and pairs and Meetings(whole.n_kinds, *entities, *pairs)
 
 
 def relation_matrix(found: Meetings) -> Tensor:
@@ -192,38 +179,75 @@ def _first_slots(index: Arrivals, pairs_F: Tensor) -> Tensor:
     return low_F
 
 
-def _change(
-    counted: tuple[Tensor, Tensor, Tensor], groups_N: Tensor, kinds_N: Tensor, left_N: Tensor,
-    n_kinds: int,
-) -> tuple[Tensor, Tensor, Tensor] | None:  # fmt: skip
-    """Returns codes, counts and sizes of groups after some groups have lost kinds.
+def _change(counted: Met, groups: Groups, left_N: Tensor) -> Met | None:
+    """Returns what `_meet` would count after some groups have lost kinds.
 
     Takes all kinds of these groups, and which are left. Returns None if the limit of sizes changes.
     """
-    codes_S, counts_S, sizes = counted
-    before_G = groups_N.unique_consecutive(return_counts=True)[1]
-    after_G = groups_N[left_N].unique_consecutive(return_counts=True)[1]
-    n = len(sizes)
-    after = sizes - torch.bincount(before_G, minlength=n) + torch.bincount(after_G, minlength=n)
-    limit = _limit(sizes, n_kinds)
-    if limit != _limit(after, n_kinds):
+    (codes_S, counts_S, kinds_K, sizes), (groups_N, kinds_N) = counted, groups
+    n = len(kinds_K)
+    before_G, before = _sizes(groups_N, n)
+    after_G, after = _sizes(groups_N[left_N], n)
+    limit, after = _limit(sizes, n), sizes - before + after
+    if limit != _limit(after, n):
         return None
-    lost, lost_counts = _pairs_of(kinds_N, before_G, n_kinds, limit)
-    kept, kept_counts = _pairs_of(kinds_N[left_N], after_G, n_kinds, limit)
-    codes_S, rows_N = torch.cat([codes_S, lost, kept]).unique(return_inverse=True)
-    changes_N = torch.cat([counts_S, -lost_counts, kept_counts])
-    counts_S = torch.zeros_like(codes_S).index_add_(0, rows_N, changes_N)
-    return codes_S[counts_S > 0], counts_S[counts_S > 0], after
+    lost, lost_counts = _pairs_of(kinds_N, before_G, n, limit)
+    kept = _pairs_of(kinds_N[left_N], after_G, n, limit)
+    codes_S, counts_S = _added_up([(codes_S, counts_S), (lost, -lost_counts), kept])
+    kinds_K = kinds_K - torch.bincount(kinds_N[~left_N], minlength=n)
+    return codes_S[counts_S > 0], counts_S[counts_S > 0], kinds_K, after
 
 
-def _meet(groups_N: Tensor, kinds_N: Tensor, n_kinds: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Counts the groups that two kinds share; returns sizes of groups, codes of kinds and counts.
+def _kinds_at_entities(index: Arrivals, kept_P: Tensor) -> Iterator[Groups]:
+    """Yields the kinds of entries that are kept, in blocks of whole entities."""
+    last = len(index.kinds_P)
+    ends: list[int] = []
+    if last > BLOCK:
+        ends = index.starts_E[index.entities_P[BLOCK::BLOCK]].tolist()
+    for start, end in pairwise([0, *ends, last]):
+        kept_N = kept_P[start:end]
+        yield index.entities_P[start:end][kept_N], index.kinds_P[start:end][kept_N]
 
-    Groups are sorted, and have each kind at most once.
-    """
+
+def _kinds_of_pairs(index: Arrivals, keep_M: Tensor) -> Iterator[Groups]:
+    """Yields the kinds of kept edges between pairs of entities, in blocks of whole pairs."""
+    last = len(index.by_pair_M)
+    ends: list[int] = []
+    if last > BLOCK:
+        ends = _first_slots(index, index.pair_M[index.by_pair_M[BLOCK::BLOCK]]).tolist()
+    for start, end in pairwise([0, *ends, last]):
+        slots_N = index.by_pair_M[start:end]
+        slots_N = slots_N[keep_M[slots_N]]
+        yield index.pair_M[slots_N], index.kinds_M[slots_N]
+
+
+def _meet(blocks: Callable[[], Iterator[Groups]], n_kinds: int) -> Met:
+    """Counts the groups that two kinds share. Groups have each kind at most once."""
+    limit, found = None, []
+    if n_kinds * n_kinds * N_MEETINGS > DENSE:
+        each = [_sizes(groups_N, n_kinds)[1] for groups_N, _ in blocks()]
+        limit = _limit(torch.stack(each).sum(0), n_kinds)
+    kinds_K = sizes = torch.zeros(n_kinds + 1, dtype=torch.long)
+    for groups_N, kinds_N in blocks():
+        sizes_G, own = _sizes(groups_N, n_kinds)
+        found.append(_pairs_of(kinds_N, sizes_G, n_kinds, limit))
+        sizes = sizes.to(own) + own
+        kinds_K = kinds_K.to(own) + torch.bincount(kinds_N, minlength=n_kinds + 1)
+    return *_added_up(found), kinds_K[:-1], sizes
+
+
+def _sizes(groups_N: Tensor, n_kinds: int) -> tuple[Tensor, Tensor]:
+    """Returns the size of each group, and the groups of each size."""
     sizes_G = groups_N.unique_consecutive(return_counts=True)[1]
-    sizes = torch.bincount(sizes_G, minlength=n_kinds + 1)
-    return sizes, *_pairs_of(kinds_N, sizes_G, n_kinds, _limit(sizes, n_kinds))
+    return sizes_G, torch.bincount(sizes_G, minlength=n_kinds + 1)
+
+
+def _added_up(found: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Returns the distinct codes, ascending, and the sum of each one's counts."""
+    if len(found) == 1:
+        return found[0]
+    codes_S, row_N = torch.cat([codes for codes, _ in found]).unique(return_inverse=True)
+    return codes_S, torch.zeros_like(codes_S).index_add_(0, row_N, torch.cat([c for _, c in found]))
 
 
 def _limit(sizes: Tensor, n_kinds: int) -> int | None:
@@ -253,10 +277,7 @@ def _pairs_of(
             found.append((counts.nonzero().squeeze(1), counts[counts > 0]))
         else:
             found.append(codes_J.unique(return_counts=True))
-    if not found:
-        return kinds_N, kinds_N
-    codes_S, row_N = torch.cat([codes for codes, _ in found]).unique(return_inverse=True)
-    return codes_S, torch.zeros_like(codes_S).index_add_(0, row_N, torch.cat([c for _, c in found]))
+    return _added_up(found or [(kinds_N, kinds_N)])
 
 
 def _largest(sizes: Tensor) -> int:
