@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,8 +40,10 @@ from pathe.core.types import SIDES, Side
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.evaluation.ranking import sampled
 from pathe.graph.adjacency import build_graph
+from pathe.graph.edges import both_ways
 from pathe.graph.held_out import HeldOut
 from pathe.graph.prepared import PreparedGraph
+from pathe.graph.relation_graph import arrivals
 from pathe.model.artifact import load_model
 from pathe.model.foundation import FoundationModel, Views, view
 from pathe.model.frontier import MOST, Frontier, keep_best
@@ -149,11 +152,25 @@ def _compared(
 
 
 def synthetic(n_entities: int, device: str) -> PreparedGraph:
-    """Returns a graph of four triples per entity whose degrees follow a power law."""
-    triples = synthetic_triples(n_entities, 4 * n_entities, RELATIONS, SEED)
-    graph = build_graph(triples, n_entities, RELATIONS)
+    """Returns a graph of four triples per entity whose degrees follow a power law.
+
+    If PATHE_SCRATCH names a folder, it keeps large ones, as building them takes minutes.
+    """
+    scratch = os.environ.get("PATHE_SCRATCH")
+    kept = Path(scratch) / f"synthetic-{n_entities}.pt" if scratch else None
+    if kept is not None and kept.exists():
+        edges, index, graph, triples = torch.load(kept, weights_only=False)
+    else:
+        triples = synthetic_triples(n_entities, 4 * n_entities, RELATIONS, SEED)
+        graph = build_graph(triples, n_entities, RELATIONS)
+        edges = both_ways(graph)
+        index = arrivals(edges)
+        if kept is not None and n_entities >= LARGEST:
+            torch.save((edges, index, graph, triples), kept)
     kg: Any = SimpleNamespace(name="synthetic", train=triples)
-    return PreparedGraph(kg, device, graph=graph)
+    prepared = PreparedGraph(kg, device, graph=graph)
+    prepared.__dict__ |= {"edges": edges.to(device), "arrivals": index.to(device)}  # made already
+    return prepared
 
 
 def queries(n_entities: int, device: str) -> Line:
