@@ -144,6 +144,18 @@ def test_of_equal_masses_the_smaller_ids_are_kept():
     assert sorted(kept.entities_A.tolist()) == [0, 6, 7, 8]
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_entities_without_a_path_give_way_to_those_between(device):
+    """Contexts choose 2 and 3 of a chain, which nothing kept leads to; 1 and 2 are near."""
+    chain = sorted_triples([(i, 0, i + 1) for i in range(8)])
+    edges = both_ways(build_graph(chain, 9, 1)).to(device)
+    source, context = torch.tensor([0], device=device), torch.arange(9.0, device=device)[None]
+    kept = keep_best(edges, edges.keep(), source, HOPS, 3, context)
+    assert sorted(kept.entities_A.tolist()) == [0, 1, 2]
+    kept = keep_best(edges, edges.keep(), source, HOPS, 4, context)
+    assert sorted(kept.entities_A.tolist()) == [0, 1, 2, 3]
+
+
 def test_one_entity_is_the_query_itself():
     edges, keep, sources = example(hub=True)
     kept = keep_best(edges, keep, sources, HOPS, 1, torch.randn(5, 60))

@@ -4,8 +4,9 @@ Mass starts at the query's entity. At each hop, an entity passes it on in equal 
 edges, so a hub passes little to each neighbour: this is personalised PageRank of a few steps. A hop
 takes the largest shares first, within a budget of edges, and the entities with the most mass go on.
 Of all entities found, `most` are kept: a quarter by their mass, as paths lead through them, and the
-rest by the score that their context gives them as an answer, and by mass. Messages then pass only
-between kept entities. If no more than `most` entities are in reach, all of them are kept, and
+rest by the score that their context gives them as an answer, and by mass. Those that no path of
+kept entities reaches give way to others with much mass. Messages then pass only between kept
+entities. If no more than `most` entities are in reach, all of them are kept, and
 scores are exact.
 
 Masses are whole numbers, so that sums don't depend on their order, and ties go to smaller ids.
@@ -62,9 +63,29 @@ def keep_best(
 
     context_BE are scores of all entities as answers, if there are any.
     """
+    rows = chosen(edges, keep_M, sources_B, n_hops, most, context_BE)
+    return kept_rows(edges, keep_M, sources_B, *rows, n_hops)
+
+
+def chosen(
+    edges: Edges, keep_M: Tensor, sources_B: Tensor, n_hops: int, most: int,
+    context_BE: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Returns the (query, entity) rows to keep, sorted.
+
+    Rows that contexts chose, but no path of chosen ones reaches, give way to those with most mass.
+    """
     found = search(edges, keep_M, sources_B, n_hops, most)
-    queries_A, entities_A = choose(found, sources_B, most, context_BE)
-    return kept_rows(edges, keep_M, sources_B, queries_A, entities_A, n_hops)
+    rows = choose(found, sources_B, most, context_BE)
+    if context_BE is None:
+        return rows
+    queries_F, entities_F, mass_F = found
+    reached = kept_rows(edges, keep_M, sources_B, *rows, n_hops)
+    codes_A = reached.queries_A.long() * edges.n_entities + reached.entities_A
+    places_A = torch.searchsorted(queries_F * edges.n_entities + entities_F, codes_A)
+    mass_F = mass_F.index_add(0, places_A, torch.full_like(places_A, WHOLE << 8))
+    best_A = _top(queries_F, mass_F, most)
+    return queries_F[best_A], entities_F[best_A]
 
 
 def keep_between(

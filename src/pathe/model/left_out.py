@@ -16,7 +16,7 @@ from pathe.graph.held_out import HeldOut
 from pathe.graph.paths import path_steps
 from pathe.model.bridge import Bridge, Conditions, RelationVectors, Trace
 from pathe.model.featurizer import Featurizer
-from pathe.model.frontier import OneFrontier, choose, keep_between, kept_rows, search
+from pathe.model.frontier import OneFrontier, chosen, keep_between, kept_rows
 from pathe.model.pathe import EntityBatch, PathE
 from pathe.model.propagation import Kept, Reach, between
 
@@ -188,7 +188,7 @@ class BridgeScore:
             rows = keep_between(*parts, target_1, self.hops, most)
             order_A = rows.order_A.long()
             return rows.queries_A.long()[order_A], rows.entities_A.long()[order_A]
-        return choose(search(*parts, self.hops, most), source_1, most, context_1E)
+        return chosen(*parts, self.hops, most, context_1E)
 
     def _run(self, keep_M: Tensor) -> Run:
         device, traces = keep_M.device, list[Trace]()
