@@ -16,10 +16,12 @@ from support.runs import learner, train, weights
 from pathe.core.config import Config, configure, read_preset
 from pathe.core.errors import ConfigError
 from pathe.evaluation.ranking import evaluate_links, evaluate_relations
+from pathe.graph.prepared import PreparedGraph
+from pathe.model.builder import build_featurizer
 from pathe.model.scorer import VectorScorer
 from pathe.training.batches import Batches, distinct_exactly, distinct_padded
 from pathe.training.learner import cosine
-from pathe.training.memory import check_fits
+from pathe.training.memory import check_fits, check_weights
 
 
 def fetch(batches: Batches, n: int | None = None) -> list[list[int]]:
@@ -278,6 +280,21 @@ def test_a_step_that_cannot_fit_is_refused_before_it_starts(monkeypatch):
         check_fits(configure(settings={"layers": 2, "n_paths": 64}), 1_000_000, 100_000)
     with pytest.raises(ConfigError, match="batch_size"):
         check_fits(configure(settings={"negative_sampling": "all"}), 1_000_000, 100_000)
+
+
+def test_weights_and_mined_paths_that_cannot_fit_are_refused_before_they_are_made(monkeypatch):
+    monkeypatch.setattr("pathe.core.hardware.free_memory", lambda device: 4 << 20)
+    check_weights(Config(), 3)
+    with pytest.raises(ConfigError, match=r"model of [\d,]+ parameters would take .* Lower dim"):
+        check_weights(configure(settings={"dim": 512}), 3)
+    prepared = PreparedGraph(toy())
+    mined = {"path_source": "mined", "hold_out_batch": False}
+    build_featurizer(configure(settings=mined), prepared, 4)
+    with pytest.raises(ConfigError, match="Mining 10,000 paths for each of 60 entities would take"):
+        build_featurizer(configure(settings=mined | {"n_mined": 10_000}), prepared, 4)
+    for n_paths in (0, 10**8):
+        with pytest.raises(ConfigError, match="n_paths must be at least 1 and at most 10,000"):
+            build_featurizer(Config(), prepared, n_paths)
 
 
 @pytest.mark.parametrize(
