@@ -10,7 +10,7 @@ from pathe.graph.relation_graph import N_MEETINGS
 from pathe.model.bridge import QueryVectors
 
 CACHE = 256 << 20  # bytes of vectors that are cached per graph
-GROUP = 16  # kinds that are computed together in a dense relation graph
+GROUP = 32  # kinds that are computed together in a dense relation graph
 
 
 class RelationLayer(nn.Module):
