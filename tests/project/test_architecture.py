@@ -29,6 +29,7 @@ WIDE = {
     "graph.paths.sample_paths": "public: most are optional and have the names of settings",
     "graph.walks.walk": "fills arrays in place, as its kernels do",
     "graph.walks._walk_tensors": "its plain version",
+    "lab.tuning.tune": "most are optional and have the names of options",
     "predict.predictor.Predictor.__init__": "public: most are optional, named as options",
     "training.train.train": "public: most are optional and have the names of options",
 }
