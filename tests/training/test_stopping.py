@@ -92,8 +92,8 @@ def test_a_run_killed_before_its_model_to_start_from_was_saved_can_start_again(
     tmp_path, monkeypatch
 ):
     model = any_graph_artifact()
-    given = {"init": "model", "relation_vectors": "graph", "bridge": "paths", "bridge_dim": 8,
-             "bridge_hops": 3, "relation_layers": 2, "hold_out_batch": True, "max_epochs": 1}  # fmt: skip
+    given = {"init": "model", "relation_vectors": "graph", "hold_out_batch": True, "max_epochs": 1}
+    given |= {"bridge": "paths", "bridge_dim": 8, "bridge_hops": 3, "relation_layers": 2}
     config = configure(settings=SMALL | given)
 
     def start(**more):
