@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -38,6 +39,7 @@ def main() -> None:
         ).returncode
         rows = json.loads(tally.read_text())["rows"]
     how = f"python benchmarks/torture.py --kills {given.kills} --inputs {given.inputs}"
+    how = " ".join([how, shlex.join(more)]).rstrip()
     found = provenance(given.seed, how) | {
         "kills": given.kills,
         "inputs": given.inputs,

@@ -13,8 +13,10 @@ import torch
 from support.commands import COMMAND
 from support.folders import tsv
 from support.graphs import toy
+from support.models import any_graph_artifact
 from support.runs import SMALL, train, weights
 
+from pathe.core.config import configure
 from pathe.core.errors import ConfigError, Interrupted, PatheError
 from pathe.core.files import locked
 from pathe.training import run as runs
@@ -84,6 +86,32 @@ def test_a_run_killed_before_its_settings_were_written_can_start_again(tmp_path)
         train(toy(), folder, resume=True, max_epochs=1)
     assert "mrr" in train(toy(), folder, max_epochs=1)
     assert not list(folder.glob(".*.tmp"))
+
+
+def test_a_run_killed_before_its_model_to_start_from_was_saved_can_start_again(
+    tmp_path, monkeypatch
+):
+    model = any_graph_artifact()
+    given = {"init": "model", "relation_vectors": "graph", "hold_out_batch": True, "max_epochs": 1}
+    given |= {"bridge": "paths", "bridge_dim": 8, "bridge_hops": 3, "relation_layers": 2}
+    config = configure(settings=SMALL | given)
+
+    def start(**more):
+        return runs.train(toy(), config, tmp_path / "run", progress_bar=False, start=model, **more)
+
+    def killed(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "save_model", killed)
+    with pytest.raises((KeyboardInterrupt, Interrupted)):
+        start()
+    monkeypatch.undo()
+    assert (tmp_path / "run" / "config.yaml").exists()
+    with pytest.raises(ConfigError, match=r"nothing to resume.*without --resume"):
+        start(resume=True)
+    assert "mrr" in start()
+    with pytest.raises(ConfigError, match="is not empty"):
+        start()
 
 
 def test_a_folder_with_other_files_is_still_refused(tmp_path):

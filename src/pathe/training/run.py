@@ -218,7 +218,10 @@ def check_free(folder: Path) -> None:
     """Raises an error unless a new run can use the folder."""
     places = [place for place in (folder, folder / CHECKPOINTS) if place.is_dir()]
     found = {path for place in places for path in place.iterdir()}
-    if found - {*_leftovers(folder), folder / CHECKPOINTS}:  # what a killed start leaves
+    left = {*_leftovers(folder), folder / CHECKPOINTS}  # by a start that was killed
+    if _lacks_start(folder):
+        left.add(folder / SETTINGS)
+    if found - left:
         raise ConfigError(
             f"{folder} exists and is not empty. Resume it with --resume, or choose another --out."
         )
@@ -232,12 +235,27 @@ def _stored_settings(folder: Path) -> dict[str, Any]:
         raise ConfigError(
             f"{folder}: nothing to resume, as it has no {SETTINGS}. Start it without --resume."
         )
+    if _lacks_start(folder):
+        raise ConfigError(
+            f"{folder}: nothing to resume, as the model to start from wasn't saved. Start it "
+            "without --resume."
+        )
     return current_names(read_settings_file(path))
 
 
 def _stored_rate(folder: Path, config: Config) -> float:
     """Returns the learning rate that a run had so far."""
     return float(_stored_settings(folder).get("learning_rate", config.learning_rate))
+
+
+def _lacks_start(folder: Path) -> bool:
+    """Whether a run was killed before it had saved the model that it starts from."""
+    if (folder / START).is_dir() or (folder / CHECKPOINTS / "last.ckpt").exists():
+        return False
+    with suppress(ConfigError):
+        found = read_settings_file(folder / SETTINGS)
+        return "data_fingerprint" in found and found.get("init") == "model"
+    return False
 
 
 def remove_leftovers(folder: Path) -> None:
