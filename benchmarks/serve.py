@@ -1,4 +1,4 @@
-"""`pathe serve` under load: `python benchmarks/serve.py [start|page|load|kills] [--seconds 300]`
+"""`pathe serve` under load: `python benchmarks/serve.py [start|page|load|kills|table]`
 
 - start: from the command on examples/europe.csv until the page is served, three times.
 - page: UMLS in Debian's Chromium, from the address until the page can be used, three times.
@@ -7,9 +7,11 @@
   drawn at random from these. The baseline is a loop over `Predictor`, one query at a time.
 - kills: facts are added with --writable while the server is killed, a hundred times. How many facts
   that were acknowledged are lost?
+- table: measures nothing.
 
-Writes serve.json; what isn't measured again stays in it. `load_average` is that of the last minute
-before each task: figures count only if the machine had nothing else to do.
+Writes serve.json, and from it the table of docs/decisions/0014-serving.md; what isn't measured
+again stays as it is. `load_average` is that of the last minute before each task: figures count only
+if the machine had nothing else to do.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from pathe.core.errors import PatheError
 from pathe.serve.client import Client
 
 OUT = HERE / "serve.json"
+DECISION = HERE.parent / "docs" / "decisions" / "0014-serving.md"
 EUROPE = HERE.parent / "examples" / "europe.csv"
 CLIENTS, SEED = 32, 7
 
@@ -64,6 +67,12 @@ def memory(pid: int) -> int:
     """Returns the resident memory of a process in MiB."""
     text = Path(f"/proc/{pid}/status").read_text()
     return int(re.findall(r"VmRSS:\s+(\d+)", text)[0]) >> 10
+
+
+def processor_seconds(pid: int) -> float:
+    """Returns the processor time that a process has taken."""
+    after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def ask(host: str, port: int, paths: Iterator[str], until: float) -> list[tuple[float, int]]:
@@ -118,17 +127,22 @@ def load(seconds: float) -> dict[str, Any]:
     paths = [path(query) for query in asked]
     with serving("--data", DATA / "codex-s", "--device", "cpu") as (host, port, process):
         asyncio.run(clients(host, port, iter(paths[:64]), 60))
-        new = asyncio.run(clients(host, port, iter(paths[64:]), 600))
-        before = memory(process.pid)
         endless = (draw.choice(paths) for _ in iter(int, 1))
-        drawn = asyncio.run(clients(host, port, endless, seconds))
-        after = memory(process.pid)
+        found, sizes = [], []
+        for asked_for, most in ((iter(paths[64:]), 600), (endless, seconds)):
+            sizes.append(memory(process.pid))
+            taken = processor_seconds(process.pid)
+            found.append(asyncio.run(clients(host, port, asked_for, most)))
+            taken = processor_seconds(process.pid) - taken
+            found[-1]["processor_ms_per_query"] = 1000 * taken / found[-1]["queries"]
+        before, after = sizes[1], memory(process.pid)
     return {
         "clients": CLIENTS,
+        "fingerprint": kg.fingerprint(),
         "distinct_queries": len(asked),
         "one_by_one_queries_per_second": one_by_one,
-        "each_once": new,
-        "drawn_at_random": drawn,
+        "each_once": found[0],
+        "drawn_at_random": found[1],
         "memory_mib": {"before": before, "after": after},
     }
 
@@ -216,19 +230,74 @@ def kills(seconds: float, n: int = 100) -> dict[str, Any]:
 TASKS = {"start": start, "page": page, "load": load, "kills": kills}
 
 
+def table(results: dict[str, Any]) -> str:
+    """Returns the figures as a table in Markdown, with the bar that each should reach."""
+    rows = [("what", "bar", "measured"), ("---",) * 3]
+    if about := results.get("start"):
+        times = about["seconds_to_page"]
+        rows.append(("from the command to the page, europe.csv", "under 6 s", spread(times)))
+    if about := results.get("page"):
+        size = f"{about['bytes_of_first_view'] / 1e3:.0f} KB"
+        rows.append(
+            ("page of UMLS can be used", "under 1 s", spread(about["seconds_to_interactive"]))
+        )
+        rows.append(("bytes of the first view", "under 200 KB", size))
+    if about := results.get("load"):
+        rows += load_rows(about)
+    if about := results.get("kills"):
+        said = f"{about['lost']:,} of {about['acknowledged']:,}"
+        rows.append((f"acknowledged facts lost in {about['kills']} kills", "0", said))
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def load_rows(about: dict[str, Any]) -> list[tuple[str, str, str]]:
+    alone, clients = about["one_by_one_queries_per_second"], about["clients"]
+    rows = []
+    for key, what in (
+        ("each_once", "each query once, nothing kept"),
+        ("drawn_at_random", "queries drawn at random, most of them kept"),
+    ):
+        found = about[key]
+        rate, what = (
+            found["queries_per_second"],
+            f"{clients} clients for {found['seconds']:.0f} s, {what}",
+        )
+        rows += [
+            (what, "at least 100 per second", f"{rate:,.0f} per second"),
+            ("its 95th percentile", "under 500 ms", f"{found['p95_ms']:.0f} ms"),
+            ("its errors", "0", f"{found['errors']:,} of {found['queries']:,}"),
+            (f"compared to a loop ({alone:.0f} per second)", "at least 3x", f"{rate / alone:.1f}x"),
+        ]
+    memory = about["memory_mib"]
+    said = f"{memory['before']} and {memory['after']} MiB"
+    return [*rows, ("memory before and after the last", "equal", said)]
+
+
+def spread(times: list[float]) -> str:
+    return f"{min(times):.1f} to {max(times):.1f} s"
+
+
+def write_table(results: dict[str, Any]) -> None:
+    text = DECISION.read_text()
+    old = re.search(r"\| what \|.*?(?=\n\n|\Z)", text, re.DOTALL)
+    assert old
+    DECISION.write_text(text.replace(old[0].strip(), table(results).strip()))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("tasks", nargs="*", choices=[*TASKS, []], default=list(TASKS))
+    parser.add_argument("tasks", nargs="*", choices=[*TASKS, "table", []], default=list(TASKS))
     parser.add_argument("--seconds", type=float, default=300, help="of queries drawn at random")
     args = parser.parse_args()
     results = json.loads(OUT.read_text()) if OUT.exists() else {}
-    for task in args.tasks:
+    for task in (task for task in args.tasks if task in TASKS):
         busy = os.getloadavg()[0]
         figures = TASKS[task](args.seconds) | {"load_average": busy}
         about = provenance(SEED) | {"command": f"python benchmarks/serve.py {task}"}
         results[task] = figures | about
         OUT.write_text(json.dumps(results, indent=1) + "\n")
         console.print(task, figures)
+    write_table(results)
 
 
 if __name__ == "__main__":

@@ -316,6 +316,7 @@ def test_two_answers_side_by_side(site, page):
     page.get_by_label("Compare Loire").check()
     heads = page.locator("table.compare thead th")
     expect(heads).to_have_text(["Effect on the score", "Rhine", "Loire"])
+    expect(page.get_by_text("as if the graph lacked them")).to_be_visible()
     expect(page.get_by_label("Compare Meuse")).to_be_disabled()
     page.reload()
     expect(heads).to_have_text(["Effect on the score", "Rhine", "Loire"])

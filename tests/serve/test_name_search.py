@@ -27,6 +27,18 @@ def test_typos_are_forgiven():
     assert found("zzzz") == []
 
 
+def test_accents_may_be_left_out():
+    names = ["Björn Ångström", "Bjorn", "서울", "東京 (Tōkyō)", "Straße", "हिन्दी", "Łódź"]
+    index = NameIndex(names, [1] * len(names))
+    decomposed = "A\u030angstro\u0308m"
+    asked = {
+        "angstrom": 0, "Ångström": 0, decomposed: 0, "bjorn a": 0, "서": 2, "tokyo": 3, "東": 3,
+        "STRASSE": 4, "हिन्दी": 5, "Łodz": 6,
+    }  # fmt: skip
+    assert {text: index.find(text, 1)[0] for text in asked} == asked
+    assert index.find("bjorn", 2) == [1, 0]
+
+
 def test_no_text_lists_the_most_important():
     assert found("", 3) == ["Parma", "Rome", "Paris"]
 

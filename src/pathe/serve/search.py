@@ -1,8 +1,9 @@
-"""Finds names by prefix, by a part of them, or in spite of typos."""
+"""Finds names by prefix, by a part of them, or in spite of typos and missing accents."""
 
 from __future__ import annotations
 
 import difflib
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
@@ -19,7 +20,7 @@ class NameIndex:
     """Searches texts, such as the names and labels of entities; important ones come first."""
 
     def __init__(self, texts: Sequence[str], weights: Sequence[int]) -> None:
-        self.folded = [text.casefold() for text in texts]
+        self.folded = [folded(text) for text in texts]
         self.array = pa.array(self.folded, pa.large_string())
         self.weights = np.asarray(weights)
 
@@ -28,7 +29,7 @@ class NameIndex:
 
         `allowed` says of each place whether it may be found. Without a text, the most important.
         """
-        text = text.strip().casefold()
+        text = folded(text.strip())
         found: dict[int, None] = {}
         for places in self._stages(text):
             places = places if allowed is None else places[allowed[places]]
@@ -77,6 +78,15 @@ class NameIndex:
             for part in set(_trigrams(text)):
                 found[part].append(i)
         return {part: np.array(places) for part, places in found.items()}
+
+
+def folded(text: str) -> str:
+    """Returns a text without case and accents: "Ångström" is found by "angstrom"."""
+    text = text.casefold()
+    if text.isascii():
+        return text
+    letters = unicodedata.normalize("NFKD", text)
+    return unicodedata.normalize("NFC", "".join(c for c in letters if not unicodedata.combining(c)))
 
 
 def _trigrams(text: str) -> Iterable[str]:

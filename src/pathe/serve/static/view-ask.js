@@ -176,7 +176,8 @@ function sideBySide(box, ctx, query, asked, chosen) {
   box.replaceChildren();
   if (chosen.length !== 2) return;
   const inner = h("div");
-  box.append(h("section", { class: "panel", "aria-labelledby": "compared" }, h("h2", { id: "compared" }, "Two answers side by side"), inner));
+  box.append(h("section", { class: "panel", "aria-labelledby": "compared" }, h("h2", { id: "compared" }, "Two answers side by side"),
+    h("p", { class: "hint" }, "Both are ranked and explained as if the graph lacked them; known facts have another rank here than in the list."), inner));
   const fetch = (signal) => Promise.all(chosen.map((answer) => ctx.api.get("explain", { ...query, [asked]: answer, asked }, signal)));
   load(inner, ctx, "Explaining both answers.", fetch, (both) => {
     announce("Comparison shown");
