@@ -30,7 +30,7 @@ from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.evaluation.truth import Examples, Truth, calibration_error
 
 SOURCES = ("codex-m", "fb15k-237", "wn18rr")
-GRAPHS = {"fit": 40, "measure": 8}  # per source
+GRAPHS = {"fit": 40, "measure": 4}  # per source
 SIZES = 50, 600  # facts of a small graph
 LOST = (0.0, 0.05, 0.1, 0.2, 0.3)  # shares of a relation's facts that are left out
 MOST = 300  # candidates per graph

@@ -21,7 +21,7 @@ def examples(n_true, n=None, seed=0):
 
 @pytest.mark.parametrize("kind", ["missing", "judge"])
 def test_with_enough_examples_a_graph_stands_alone(kind):
-    some = examples(ENOUGH)
+    some = examples(ENOUGH[kind])
     mixed, alone = Mixture(kind, some, 2, 0), Truth(some, 2, 0)
     given = some.features_BF, some.relations_B
     assert torch.equal(mixed(*given), alone(*given))

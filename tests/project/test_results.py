@@ -93,6 +93,10 @@ def test_kinds_nearly_never_lose_the_answer():
         row = [name, f"{found['hidden_answers']:,}", str(found["lost_answers"])]
         row += [f"{found['candidates_left']:.1%}", f"{wrong:,} of {n:,}"]
         assert f"| {' | '.join(row)} |" in text
+        asked = found["relations"]
+        assert asked["recall"] > 0.995
+        row = [name, f"{asked['hidden_answers']:,}", str(asked["lost_answers"])]
+        assert f"| {' | '.join(row)} | {asked['candidates_left']:.1%} |" in text
 
 
 def test_what_is_said_of_vectors_from_contexts_is_what_was_measured():

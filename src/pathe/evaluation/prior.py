@@ -19,8 +19,8 @@ from torch import Tensor
 from pathe.evaluation.truth import Examples, Truth
 
 PRIORS = Path(__file__).with_name("priors.safetensors")
-ENOUGH = 100
 Kind = Literal["missing", "judge"]  # candidates of the search for missing facts; given triples
+ENOUGH: dict[Kind, int] = {"missing": 100, "judge": 75}
 
 
 class Bounds(NamedTuple):
@@ -45,7 +45,7 @@ class Mixture:
     ) -> None:
         """Takes the graph's own examples; with `alone`, only these count. See `Truth`, too."""
         n_true = int(examples.true_B.sum()) if examples is not None else 0
-        self.share = 1.0 if alone else min(n_true / ENOUGH, 1.0) ** 2  # of the own examples
+        self.share = 1.0 if alone else min(n_true / ENOUGH[kind], 1.0) ** 2  # of the own examples
         self.prior = priors()[kind] if self.share < 1 else None
         self.own = None
         if examples is not None and n_true:
