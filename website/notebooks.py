@@ -18,7 +18,9 @@ def notebook_of(text: str) -> dict[str, Any] | None:
 
     def add(kind: str, source: str) -> None:
         if source := source.strip("\n"):
-            more: dict[str, Any] = {"execution_count": None, "outputs": []} if kind == "code" else {}
+            more: dict[str, Any] = (
+                {"execution_count": None, "outputs": []} if kind == "code" else {}
+            )
             name = f"cell-{len(cells) + 1}"
             lines = source.splitlines(keepends=True)
             cells.append({"cell_type": kind, "id": name, "metadata": {}, "source": lines} | more)

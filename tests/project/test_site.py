@@ -14,13 +14,13 @@ from urllib.parse import unquote, urlsplit
 import pytest
 import yaml
 from support.places import ROOT
-from website import mermaid, pictures
-from website.notebooks import code_of, notebook_of
-from website.pages import generated_pages, plain
 
 import pathe
 from pathe.cli.main import PANELS
 from pathe.core.config import KEYS
+from website import mermaid, pictures
+from website.notebooks import code_of, notebook_of
+from website.pages import generated_pages, plain
 
 DOCS = ROOT / "docs"
 TUTORIALS = sorted(p for p in (DOCS / "tutorials").glob("*.md") if p.name != "README.md")
@@ -49,6 +49,7 @@ class Links(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocs")  # installed on Python 3.11 or newer
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
     env = os.environ | {"NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT / "src")}
