@@ -3,9 +3,9 @@
 Also writes deploy/requirements.lock, the part of it that the container needs. Run it where PathE is
 installed with all extras, as that says which package needs which:
 
-    .venv/bin/python deploy/lock.py
+    PIP_INDEX_URL=ADDRESS .venv/bin/python deploy/lock.py
 
-Digests are those of the index in PIP_INDEX_URL, by default the public one. torch is left out: each
+Digests are those of this package index; it ends in /simple. torch is left out: each
 version has several builds, on several indices (docs/decisions/0018-supply-chain.md).
 """
 
@@ -103,7 +103,11 @@ def own_requirements() -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found: list[str] = project["dependencies"]
     for extra, needs in project["optional-dependencies"].items():
-        found += [f'{need} ; extra == "{extra}"' for need in needs]
+        for need in needs:
+            name, _, marker = need.partition(";")
+            found.append(
+                f'{name.strip()} ; {f"({marker.strip()}) and " if marker else ""}extra == "{extra}"'
+            )
     return found
 
 
@@ -137,7 +141,10 @@ def locked(text: str) -> list[tuple[str, str, str]]:
 
 
 def main() -> None:
-    index = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple")
+    if not (index := os.environ.get("PIP_INDEX_URL")):
+        sys.exit(
+            "Set PIP_INDEX_URL to the address of a package index, such as https://HOST/simple."
+        )
     text = lock(PINS.read_text(encoding="utf-8"), index)
     LOCK.write_text(text, encoding="utf-8")
     PART.write_text(part(text, EXTRAS), encoding="utf-8")
