@@ -69,7 +69,7 @@ class ClusterOptions:
         with connected(where) if where is not None else nullcontext():
             yield run
         if self.parts is None:
-            shutil.rmtree(folder)
+            shutil.rmtree(folder, ignore_errors=True)  # there is none if there was nothing to do
 
 
 def check_cluster(cluster: str | None) -> None:
