@@ -68,7 +68,7 @@ class ClusterOptions:
 
         with connected(where) if where is not None else nullcontext():
             yield run
-        if self.parts is None:
+        if self.parts is None and folder.exists():  # there is none if there was nothing to do
             discard(folder)
 
 
