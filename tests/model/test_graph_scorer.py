@@ -82,11 +82,13 @@ def test_ranks_do_not_depend_on_chunks_or_caches(part, monkeypatch):
     assert torch.equal(whole.realistic_B, expected.realistic_B)
     monkeypatch.setattr(scorer, "STATE_CACHE", 1)  # a query at a time
     monkeypatch.setattr(relation_encoder, "CACHE", 1)  # the vectors of one kind
+    monkeypatch.setattr(relation_encoder, "GROUP", 1)
     again = scorer_of(kg).rank(triples, part, known, budget=1)
     assert torch.equal(whole.realistic_B, again.realistic_B)
 
 
 def test_relation_vectors_are_computed_once(monkeypatch):
+    monkeypatch.setattr(relation_encoder, "GROUP", 1)
     found = scorer_of(toy())
     calls = []
     real = found.model.encoder.forward

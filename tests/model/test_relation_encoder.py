@@ -102,7 +102,7 @@ def test_vectors_of_a_graph_are_computed_once(monkeypatch):
     with torch.no_grad():
         expected = model(graph, torch.arange(N_KINDS))
     asked.clear()
-    monkeypatch.setitem(relation_encoder.GROUP, "cpu", 2)
+    monkeypatch.setattr(relation_encoder, "GROUP", 2)
     monkeypatch.setattr(relation_encoder, "CACHE", 4 * N_KINDS * 6 * 4)
     vectors = KindVectors(model, graph)
     for kinds, computed in (

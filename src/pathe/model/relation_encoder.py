@@ -10,7 +10,7 @@ from pathe.graph.relation_graph import N_MEETINGS
 from pathe.model.bridge import QueryVectors
 
 CACHE = 256 << 20  # bytes of vectors that are cached per graph
-GROUP = {"cpu": 1, "cuda": 16}  # kinds that are computed together in a dense relation graph
+GROUP = 32  # kinds that are computed together in a dense relation graph
 
 
 class RelationLayer(nn.Module):
@@ -81,8 +81,7 @@ class KindVectors:
     """The relation vectors of one graph; computed when first needed, then cached.
 
     Kinds are computed in fixed groups. Sums are rounded by how many are computed together, so
-    vectors would otherwise depend on which kinds were asked for before. On a CPU, a group is one
-    kind, so that the first query of a relation doesn't wait for others.
+    vectors would otherwise depend on which kinds were asked for before.
     """
 
     def __init__(self, encoder: RelationEncoder, meetings: Tensor) -> None:
@@ -100,8 +99,7 @@ class KindVectors:
         kinds_Q, rows_B = kinds_B.unique(return_inverse=True)
         kinds = kinds_Q.tolist()
         cached = dict(self._cached)
-        n_kinds, dense = self.meetings.shape[1], not self.meetings.is_sparse
-        size = GROUP[self.meetings.device.type] if dense else 1
+        n_kinds, size = self.meetings.shape[1], 1 if self.meetings.is_sparse else GROUP
         missing = {kind // size for kind in kinds if kind not in cached}
         for group in sorted(missing):
             some = range(group * size, min((group + 1) * size, n_kinds))
