@@ -33,7 +33,7 @@ from pathe.predict.predictor import Predictor
 SEED = 0
 COMMAND = "make bench-scale"
 ENTITIES, TRIPLES, RELATIONS = 20_000, 100_000, 50
-QUERIES, PER_SHARD = 48, 2
+QUERIES, PER_SHARD = 96, 4
 EMPTY_SHARDS = 500
 RUNS = 2
 BAR = 0.8
@@ -72,7 +72,7 @@ def jobs_of(folder: Path) -> dict[str, Job]:
     vectors = embed_job(source_of(Predictor(artifact, kg)))
     return {
         "ranks": replace(ranks, shards=shards_of(QUERIES, PER_SHARD)),
-        "vectors": replace(vectors, shards=shards_of(ENTITIES, 500)),
+        "vectors": replace(vectors, shards=shards_of(kg.n_entities, 500)),
         "nothing": Job("nothing", Nothing(), shards_of(EMPTY_SHARDS, 1), {}),
     }
 
