@@ -83,7 +83,7 @@ bench: setup  ## measure against other libraries on this machine; writes benchma
 
 bench-scale: setup  ## measure large graphs: up to 100M triples; needs 60 GB of disk; writes benchmarks/*.json
 	$(BIN)/python benchmarks/prepare.py
-	$(BIN)/python benchmarks/frontier.py
+	$(BIN)/python benchmarks/frontier.py --training 50000 500000 5000000
 	$(BIN)/python benchmarks/cluster.py
 
 clean:  ## remove .venv and caches

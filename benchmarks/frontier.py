@@ -182,21 +182,21 @@ def queries(n_entities: int, device: str) -> Line:
     prepared, model = synthetic(n_entities, device), load(device)
     size = prepared.graph.n_bytes + prepared.edges.n_bytes + prepared.arrivals.n_bytes
     links(model, synthetic(100_000, device), 0, 500)  # compiles kernels
-    before, rows = resident_bytes(), []
-    reset_peak()
+    before, rows = _held(device), []
+    _reset(device)
     clocks = time.perf_counter(), time.process_time()
     scorer = links(model, prepared, 0, MOST)
     first = time.perf_counter() - clocks[0], time.process_time() - clocks[1]
-    first_peak = peak_bytes() - before
+    first_peak = _peak(device) - before
     for number in keyed(SEED, torch.arange(12)).abs().tolist():
         entity, relation = (torch.tensor([number % n], device=device) for n in (n_entities, 20))
         scorer.links(entity, relation, "tail")  # the relation's vectors are shared by its queries
-        resident_bytes()
-        reset_peak()
+        _held(device)
+        _reset(device)
         clocks = time.perf_counter(), time.process_time()
         scorer.links(entity, relation, "tail").topk(10).values.tolist()
         spent = time.perf_counter() - clocks[0], time.process_time() - clocks[1]
-        rows.append((*spent, peak_bytes() - before))
+        rows.append((*spent, _peak(device) - before))
     wall, cpu, memory = torch.tensor(rows, dtype=torch.float64).unbind(1)
     large = n_entities >= LARGEST
     peak = max(int(memory.max()), first_peak)
@@ -215,6 +215,22 @@ def queries(n_entities: int, device: str) -> Line:
         "peak_bytes": int(memory.max()), "first_peak_bytes": first_peak,
         "threads": torch.get_num_threads(), "load_average": list(os.getloadavg()),
     }  # fmt: skip
+
+
+def _held(device: str) -> int:
+    """Returns the memory in use: of the GPU, or of the process."""
+    return torch.cuda.memory_allocated() if device == "cuda" else resident_bytes()
+
+
+def _reset(device: str) -> None:
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        reset_peak()
+
+
+def _peak(device: str) -> int:
+    return torch.cuda.max_memory_allocated() if device == "cuda" else peak_bytes()
 
 
 def links(model: FoundationModel, prepared: PreparedGraph, entity: int, most: int) -> GraphScorer:
