@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -13,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 import yaml
+from support.commands import pathe as run
 from support.places import ROOT
 
 import pathe
@@ -188,6 +190,22 @@ def test_a_notebook_runs(tmp_path: Path) -> None:
     said = "".join(output.get("text", "") for output in outputs)
     assert "ex:Estonia ex:currency ex:Euro ." in said  # by a command
     assert "3 triples added" in said  # by Python
+
+
+@pytest.mark.slow
+def test_what_the_home_page_says_works(tmp_path: Path) -> None:
+    text = (DOCS / "index.md").read_text("utf-8")
+    [commands] = re.findall(r"```bash\n(.*?)```", text, re.S)
+    lines = [shlex.split(line, comments=True) for line in commands.splitlines()]
+    assert [line[:2] for line in lines] == [
+        ["pip", "install"], ["pathe", "predict"], ["pathe", "missing"], ["pathe", "serve"],
+    ]  # fmt: skip
+    found = run(*lines[1][1:], cwd=tmp_path)
+    assert (found.returncode, "Seine" in found.stdout) == (0, True)
+    found = run(*lines[2][1:], cwd=tmp_path)
+    assert (found.returncode, "European Union" in found.stdout) == (0, True)
+    [code] = re.findall(r"```python\n(.*?)```", text, re.S)
+    exec(compile(code, "index.md", "exec"), {})
 
 
 def test_the_navigation_names_pages_that_exist() -> None:
