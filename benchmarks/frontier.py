@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -152,21 +151,11 @@ def _compared(
 
 
 def synthetic(n_entities: int, device: str) -> PreparedGraph:
-    """Returns a graph of four triples per entity whose degrees follow a power law.
-
-    If PATHE_SCRATCH names a folder, it keeps large ones, as building them takes minutes.
-    """
-    scratch = os.environ.get("PATHE_SCRATCH")
-    kept = Path(scratch) / f"synthetic-{n_entities}.pt" if scratch else None
-    if kept is not None and kept.exists():
-        edges, index, graph, triples = torch.load(kept, weights_only=False)
-    else:
-        triples = synthetic_triples(n_entities, 4 * n_entities, RELATIONS, SEED)
-        graph = build_graph(triples, n_entities, RELATIONS)
-        edges = both_ways(graph)
-        index = arrivals(edges)
-        if kept is not None and n_entities >= LARGEST:
-            torch.save((edges, index, graph, triples), kept)
+    """Returns a graph of four triples per entity whose degrees follow a power law."""
+    triples = synthetic_triples(n_entities, 4 * n_entities, RELATIONS, SEED)
+    graph = build_graph(triples, n_entities, RELATIONS)
+    edges = both_ways(graph)
+    index = arrivals(edges)
     kg: Any = SimpleNamespace(name="synthetic", train=triples)
     prepared = PreparedGraph(kg, device, graph=graph)
     prepared.__dict__ |= {"edges": edges.to(device), "arrivals": index.to(device)}  # made already
