@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 from measure import HERE
@@ -13,16 +14,20 @@ BEGIN, END = "<!-- torture -->\n", "<!-- end of torture -->"
 
 def table(found: dict[str, Any]) -> str:
     """Returns the classes of trials as a table, and where the figures are from."""
+    groups: dict[str, Counter[str]] = {}  # faults by kind, whatever the command; inputs likewise
+    for row in found["classes"]:
+        counts = groups.setdefault(row["class"].partition(":")[0], Counter())
+        counts.update({key: row[key] for key in ("tried", "failed")}, kinds=1)
     rows = [
-        f"| {row['class']} | {row['tried']:,} | {row['failed']:,} |" for row in found["classes"]
+        f"| {name} | {n['kinds']} | {n['tried']:,} | {n['failed']:,} |"
+        for name, n in sorted(groups.items())
     ]
-    total = f"| **all** | **{found['tried']:,}** | **{found['failed']:,}** |"
+    total = f"| **all** | | **{found['tried']:,}** | **{found['failed']:,}** |"
     source = (
         f"[Figures](../benchmarks/torture.json): `{found['command']}`, commit `{found['commit']}`."
     )
-    return (
-        "\n".join(["| class | tried | failed |", "|---|---|---|", *rows, total, "", source]) + "\n"
-    )
+    heads = ["| fault | commands or kinds of files | tried | failed |", "|---|---|---|---|"]
+    return "\n".join([*heads, *rows, total, "", source]) + "\n"
 
 
 def filled(page: str, found: dict[str, Any]) -> str:

@@ -111,7 +111,7 @@ def test_mistakes_are_clear_errors(place):
     (place / "full" / "file").touch()
     for said, *given in (
         ("'dims' (--set). Closest: 'dim'", "ring", "--set", "dims=3"),
-        ("dim must be at least 1; got 0", "ring", "--set", "dim=0"),
+        ("dim must be at least 1 and at most 4,096; got 0", "ring", "--set", "dim=0"),
         ("dim takes a whole number; got 'wide'", "ring", "--set", "dim=wide"),
         ("--minutes must be above 0; got 0", "ring", "--minutes", "0"),
         ("full exists and is not empty", "ring", "--out", "full"),
@@ -124,7 +124,7 @@ def test_mistakes_are_clear_errors(place):
     assert not (place / "runs").exists()
     assert pathe("pretrain", cwd=place).returncode == 2  # no graph
     nan = refused("pretrain", "ring", *TINY, "--set", "learning_rate=1e30", "--out", "n", cwd=place)
-    assert "lower learning rate" in nan
+    assert "Go on from there with a lower rate" in nan
     assert "steps was 4, now 5" in refused(
         "pretrain", "ring", "--resume", "--out", "n", "--steps", "5", cwd=place
     )

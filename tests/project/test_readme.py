@@ -85,7 +85,7 @@ def test_the_output_that_it_shows_is_what_comes(tmp_path):
     query = ["--head", "Paris", "--relation", "capital of", "-k", "1", "--explain"]
     found = pathe("predict", "--data", "train.txt", *query, cwd=tmp_path)
     assert found.returncode == 0, found.stderr
-    printed = [" ".join(line.split()) for line in found.stdout.splitlines()]
+    printed = " ".join(found.stdout.split())  # lines may be broken elsewhere
     for line in shown.splitlines():
         if line.strip() != "...":
             assert " ".join(line.split()) in printed

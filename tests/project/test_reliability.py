@@ -44,12 +44,15 @@ def test_figures_are_those_of_the_last_torture(script):
 
 def test_the_table_is_made_of_the_figures(script):
     found = {
-        "classes": [{"class": "kill", "tried": 1200, "failed": 0}, {"class": "x", "tried": 5,
-                     "failed": 1}],
+        "classes": [
+            {"class": "kill: train", "tried": 1000, "failed": 0},
+            {"class": "kill: embed", "tried": 200, "failed": 0},
+            {"class": "x", "tried": 5, "failed": 1},
+        ],
         "tried": 1205, "failed": 1, "command": "make torture", "commit": "abc",
     }  # fmt: skip
     page = script.filled(PAGE, found)
-    assert "| kill | 1,200 | 0 |\n| x | 5 | 1 |\n| **all** | **1,205** | **1** |" in page
+    assert "| kill | 2 | 1,200 | 0 |\n| x | 1 | 5 | 1 |\n| **all** | | **1,205** | **1** |" in page
     assert script.filled(page, found) == page
     assert page.startswith(PAGE.partition(script.BEGIN)[0])
     assert page.endswith(PAGE.partition(script.END)[2])

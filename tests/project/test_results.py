@@ -471,18 +471,3 @@ def test_what_is_said_of_missing_facts_and_verdicts_is_what_was_measured():
     for name, runs in found["check"].items():
         run = runs["after"]
         assert f"| {name} | {run['facts']:,} | {run['wrong']} | {short(run['recall'])} |" in text
-
-
-def test_what_is_said_of_the_server_is_what_was_measured():
-    text = " ".join((ROOT / "docs" / "decisions" / "0014-serving.md").read_text().split())
-    found = json.loads((ROOT / "benchmarks" / "serve.json").read_text())
-    times, load = found["start"]["seconds_to_page"], found["load"]
-    assert f"serves its page after {min(times):.1f} to {max(times):.1f} seconds" in text
-    drawn, once = load["drawn_at_random"], load["each_once"]
-    assert f"drawn at random from {load['distinct_queries']:,} are answered" in text
-    assert f"at {drawn['queries_per_second']:.0f} per second (p95 {drawn['p95_ms']:.0f} ms)" in text
-    assert (
-        f"at {once['queries_per_second']:.0f} per second (p95 {once['p95_ms'] / 1000:.1f} s)"
-        in text
-    )
-    assert f"{load['one_by_one_queries_per_second']:.0f} per second of a loop" in text

@@ -79,8 +79,8 @@ def mapped(path: Path) -> npt.NDArray[Any]:
     """Returns the array in a file as a read-only memory map."""
     try:
         array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, SyntaxError, TypeError, OverflowError) as error:
-        raise DataError(f"{path}: not an array that can be read ({str(error)[:200]}).") from None
+    except (ValueError, EOFError, SyntaxError, TypeError, OverflowError):
+        raise DataError(f"{path}: not an array that can be read; is the file damaged?") from None
     return array
 
 
