@@ -306,7 +306,9 @@ def to_number(key: str, kind: type, value: Any) -> Any:
     try:
         return kind(value)
     except OverflowError:
-        raise ConfigError(f"{key} must be a finite number; got one of too many digits.") from None
+        raise ConfigError(
+            f"{key} must be a finite number; the given one has too many digits."
+        ) from None
 
 
 def _check_combinations(config: Config) -> None:

@@ -27,7 +27,8 @@ def page(summaries: list[Result], without_training: dict[str, Any] | None) -> It
         "test triples are those of the inference graph, whose entities training never saw. "
         "Other methods: ULTRA, fine-tuned (on GraIL pairs in its own protocol: valid and test "
         "triples together, ties broken pessimistically; CoDEx-M as pre-trained), and KnowFormer, "
-        "trained on the one graph."
+        "trained on the one graph. All were trained before fine-tuned weights were averaged with "
+        "the original ones."
         + (
             f" {OLDER} Started from an earlier version of the pre-trained model.\n"
             if any(_is_older(one) for one in found.values())
