@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 import yaml
-from support.models import any_graph_artifact
+from support.graphs import kg_of
+from support.models import any_graph_artifact, artifact_of
 
 from pathe.core.config import configure
 from pathe.core.errors import ModelError, PatheError
@@ -109,6 +110,45 @@ def test_saving_to_the_current_folder_and_through_a_link(folder, tmp_path, monke
     save_model(".", artifact, {"mrr": 0.25})
     assert "mrr | 0.25" in (folder / "README.md").read_text()
     load_model(folder)
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["hard links", "copies"])
+def test_a_save_that_is_killed_between_two_files_leaves_the_old_model_or_the_new(
+    tmp_path, monkeypatch, links
+):
+    """Weights, names and settings are three files: no two of them may be of different models."""
+    old, new = (artifact_of(kg_of(rows)) for rows in ("a r b; b s a", "a r b; b s a; a t a"))
+    if not links:
+
+        def refuse(*_):
+            raise OSError("no links here")
+
+        monkeypatch.setattr(os, "link", refuse)
+    names = set()
+    for n_renames in range(4):
+        folder = tmp_path / str(n_renames)
+        save_model(folder, old)
+        replace_file, done = os.replace, []
+
+        def killed(source, target, replace_file=replace_file, done=done, most=n_renames):
+            if len(done) == most:
+                raise KeyboardInterrupt
+            done.append(target)
+            replace_file(source, target)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "replace", killed)
+            with pytest.raises(KeyboardInterrupt):
+                save_model(folder, new)
+        found = load_model(folder)
+        names.add(len(found.relations))
+        expected = old if len(found.relations) == 2 else new
+        for key, weight in expected.model.state_dict().items():
+            assert torch.equal(found.model.state_dict()[key], weight)
+        save_model(folder, new)
+        assert len(load_model(folder).relations) == 3
+        assert sorted(p.name for p in folder.iterdir()) == sorted(artifact_module.FILES)
+    assert names == {2}  # settings are last
 
 
 def test_a_failed_save_keeps_the_old_model(folder, monkeypatch):

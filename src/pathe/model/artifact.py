@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -56,7 +58,9 @@ def save_model(folder: Path | str, artifact: Artifact, facts: dict[str, Any] | N
     """Writes a model folder; `facts` go into the card, floats as metrics.
 
     A new folder appears whole. In an existing model's, files are replaced one by one, settings and
-    digests last; other files are kept. Any other non-empty folder is an error.
+    digests last; what these had described stays readable until then, so that a process which is
+    killed leaves the old model or the new one. Other files are kept. Any other non-empty folder is
+    an error.
     """
     weights = save_tensors({k: v.contiguous() for k, v in artifact.model.state_dict().items()})
     relations = list(artifact.relations or ())
@@ -87,6 +91,8 @@ def save_model(folder: Path | str, artifact: Artifact, facts: dict[str, Any] | N
         with ExitStack() as stack:  # the first is renamed last: CONFIG, with the digests
             for name, raw in files.items():
                 stack.enter_context(replacing(folder / name)).write_bytes(raw)
+            _keep_old(folder, about["sha256"])
+        _remove_old(folder)
         return
     with replacing(folder) as built:
         built.mkdir()
@@ -94,6 +100,32 @@ def save_model(folder: Path | str, artifact: Artifact, facts: dict[str, Any] | N
             (built / name).write_bytes(raw)
         if folder.exists():
             folder.rmdir()  # it is empty
+
+
+def _keep_old(folder: Path, digests: dict[str, str]) -> None:
+    """Gives files that are about to be replaced a second name, which their digest leads to."""
+    for name, digest in _read_about(folder / CONFIG)["sha256"].items():
+        if name in (WEIGHTS, RELATIONS) and digest != digests[name]:
+            old = _old(folder / name, digest)
+            if (
+                old.exists() or not (folder / name).is_file()
+            ):  # a save was killed; or a damaged folder
+                continue
+            try:
+                os.link(folder / name, old)
+            except OSError:  # a file system without hard links
+                shutil.copyfile(folder / name, old)
+
+
+def _old(path: Path, digest: str) -> Path:
+    """Returns the second name of a file that is replaced."""
+    return path.with_name(f".{path.name}.{digest[:16]}.old")
+
+
+def _remove_old(folder: Path) -> None:
+    for path in folder.glob(".*.old"):
+        if path.name.startswith((f".{WEIGHTS}.", f".{RELATIONS}.")):
+            path.unlink(missing_ok=True)
 
 
 def write_card(folder: Path, facts: dict[str, Any]) -> None:
@@ -250,6 +282,7 @@ def _digest_settings(about: dict[str, Any]) -> str:
 
 
 def _read(path: Path, sha256: str | None, most: int = LARGEST_TEXT) -> bytes:
+    """Returns a file's content; if it was replaced by a save that was killed, the old content."""
     try:
         if path.exists() and not path.is_file():  # a FIFO would never end
             raise ModelError(f"{path}: expected a file.")
@@ -258,9 +291,13 @@ def _read(path: Path, sha256: str | None, most: int = LARGEST_TEXT) -> bytes:
         raw = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: {error.strerror or error}.") from None
-    if sha256 is not None and _digest(raw) != sha256:
-        raise ModelError(f"{path}: differs from the file that was saved: truncated or modified.")
-    return raw
+    if sha256 is None or _digest(raw) == sha256:
+        return raw
+    if _old(
+        path, sha256
+    ).is_file():  # a process was killed, or is busy, while it saves another model
+        return _read(_old(path, sha256), sha256, most)
+    raise ModelError(f"{path}: differs from the file that was saved: truncated or modified.")
 
 
 def _read_json(path: Path, sha256: str | None = None) -> Any:
