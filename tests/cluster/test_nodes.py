@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.cluster import squares
+from support.cluster import Slowed, squares
 from support.commands import COMMAND, refused
 from support.graphs import toy
 from support.models import any_graph_artifact
@@ -96,6 +97,16 @@ def nodes_of(folder: Path) -> set[str]:
     return {part["node"] for part in parts}
 
 
+def start_workers(cluster, folder: Path) -> None:
+    """Waits until both nodes compute: starting a worker takes seconds on a busy machine."""
+    for number in range(20):
+        parts = folder / f"start-{number}"
+        run_job(squares(12, 3, seconds=0.5), parts, backend(cluster))
+        if len(nodes_of(parts)) == 2:
+            return
+    raise AssertionError("one of two nodes got no work")
+
+
 def backend(cluster, said=None):
     return on_cluster(Where(cluster.address), (said if said is not None else []).append)
 
@@ -110,7 +121,9 @@ def test_answers_of_a_cluster_are_those_of_one_process(cluster, tmp_path):
     k = predicting_at_once(6)
     job = work.answer_job(source_of(Predictor(artifact, kg)), QUERIES, k)
     assert len(job.shards) == 10
-    run_job(job, tmp_path / "parts", backend(cluster, said))
+    start_workers(cluster, tmp_path)
+    slowed = replace(job, work=Slowed(job.work, seconds=0.5))
+    run_job(slowed, tmp_path / "parts", backend(cluster, said))
     rows = [row for table in read_parts(job, tmp_path / "parts") for row in table.to_pylist()]
     found = Predictor(artifact, toy()).answer(QUERIES, k)
     assert rows == [r for q, a in zip(QUERIES, found, strict=True) for r in answer_rows(q, a)]

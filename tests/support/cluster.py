@@ -7,6 +7,7 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -43,3 +44,24 @@ class Squares:
 
 def squares(n: int = 20, size: int = 3, **how) -> Job:
     return Job("squares", Squares(**how), shards_of(n, size), {"settings": {"n": n}})
+
+
+@dataclass(frozen=True)
+class Slowed:
+    """Work that takes longer, so that all nodes get a part of it."""
+
+    work: Any
+    seconds: float
+
+    @property
+    def source(self) -> Any:
+        return self.work.source
+
+    def open(self) -> Compute:
+        compute = self.work.open()
+
+        def slowly(first: int, stop: int) -> pa.Table:
+            time.sleep(self.seconds)
+            return compute(first, stop)
+
+        return slowly

@@ -27,7 +27,8 @@ from pathe.cli.use import embed, predict, pull, push, rules, schema, similar
 from pathe.core.errors import Interrupted, PatheError
 from pathe.core.files import FULL
 
-NO_MEMORY = ("allocate", "can't start new thread")  # how torch and Python say it
+# How torch, Python and oneDNN say it.
+NO_MEMORY = ("allocate", "can't start new thread", "could not create a primitive")
 MOST_SHOWN = 2000  # characters of an error
 
 app = typer.Typer(
