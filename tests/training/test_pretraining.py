@@ -39,7 +39,7 @@ from pathe.training.pretraining import (
     repeatable,
 )
 from pathe.training.pretraining_run import Place, Reports, name_graphs, pretrain
-from pathe.training.run import read_metrics, read_result
+from pathe.training.run_folder import read_metrics, read_result
 
 SMALL = Pretraining(
     dim=4, n_hops=2, n_layers=1, steps=6, valid_every=3, valid_triples=5, n_subgraphs=3,

@@ -19,9 +19,10 @@ from pathe.data.vocabulary import Vocabulary
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.artifact import load_model
 from pathe.training import defaults, timing
-from pathe.training import run as runs
+from pathe.training import run_folder as runs
 from pathe.training.learner import Learner
-from pathe.training.run import build_learner, read_metrics
+from pathe.training.run_folder import read_metrics
+from pathe.training.start import build_learner
 from pathe.training.timing import Pace
 from pathe.training.train import train
 
@@ -48,7 +49,7 @@ def heard(monkeypatch):
 @pytest.mark.parametrize(
     "given", [{"init": "pretrained"}, {"init": "none"}, {"bridge": "none"}, {"config": VECTORS}]
 )
-def test_the_time_is_told_before_the_first_step(tmp_path, heard, given):
+def test_the_estimated_time_comes_before_the_first_step(tmp_path, heard, given):
     train(toy(), out=tmp_path / "run", say=heard.append, **FAST | given)
     first = heard.index("a step")
     [told] = [i for i, line in enumerate(heard) if line.startswith("this takes at most about")]
@@ -56,7 +57,7 @@ def test_the_time_is_told_before_the_first_step(tmp_path, heard, given):
     assert "seconds" in heard[told]
 
 
-def test_the_time_of_several_models_is_told_once(tmp_path, heard, monkeypatch):
+def test_several_models_have_one_estimate_of_time(tmp_path, heard, monkeypatch):
     monkeypatch.setattr(defaults, "LEAST_VALID", 10)
     run = train(toy(), out=tmp_path / "run", say=heard.append, **FAST)
     assert set(run["selection"]["candidates"]) == {defaults.TUNED, defaults.TABLE, defaults.NEW}
@@ -122,7 +123,7 @@ def test_training_stops_within_an_epoch_and_validates(tmp_path, monkeypatch, con
     assert [line["step"] for line in lines] == [4, 6]  # in time for a validation
     assert all("valid_score" in line for line in lines)
     assert "stopped training at the time limit of a minute" in said
-    assert any(line.startswith("kept the model of epoch") for line in said)
+    assert any(line.startswith("best epoch: ") for line in said)
     again = train(toy(), None, tmp_path, resume=True, say=said.append, progress_bar=False)
     assert (again["epochs"], again["mrr"]) == (2, run["mrr"])  # the time is over
     monkeypatch.undo()
@@ -131,7 +132,7 @@ def test_training_stops_within_an_epoch_and_validates(tmp_path, monkeypatch, con
     assert longer["epochs"] == 3
 
 
-def test_a_quick_look_is_told_and_short(tmp_path):
+def test_a_quick_look_is_short_and_says_so(tmp_path):
     said = []
     run = train(toy(), out=tmp_path, quick=True, say=said.append, **FAST)
     assert said[0].startswith("settings for this graph: a quick look, half a minute of training: ")
@@ -165,7 +166,7 @@ def test_a_model_to_start_from_has_its_old_score_first(tmp_path, config):
     assert new["start_valid_score"] == pytest.approx(old["best_valid_score"], abs=1e-6)
     assert new["best_valid_score"] >= old["best_valid_score"] - 1e-6
     assert new["config"]["init"] == "model"
-    assert f"goes on from the model in {tmp_path / 'old'}" in said
+    assert f"continuing from the model in {tmp_path / 'old'}" in said
 
 
 @pytest.mark.parametrize("vectors", ["graph", "both"])

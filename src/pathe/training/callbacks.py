@@ -61,9 +61,8 @@ class StopKey(pl.Callback):
     The second one stops at once: then the run goes on from the last checkpoint.
     """
 
-    def __init__(self, checkpoint: Path, accumulate: int, how: str = "") -> None:
-        self.checkpoint, self.accumulate = checkpoint, accumulate
-        self.how = how or f"pathe train DATA --resume --out {checkpoint.parents[1]}"
+    def __init__(self, checkpoint: Path, accumulate: int, how: str) -> None:
+        self.checkpoint, self.accumulate, self.how = checkpoint, accumulate, how
         self.signum = 0  # of the signal that came
 
     @property
