@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,8 @@ def test_train_prints_json_alone_and_evaluate_gives_it_back(place):
     result = json.loads((place / "result.json").read_text())
     run = place / "runs" / "graph-multi"
     assert result == json.loads((run / "result.json").read_text())
+    assert result["command"] == shlex.join(["pathe", "train", "graph", "--task", "multi", *TINY,
+                                            "--json"])  # fmt: skip
     again = pathe("evaluate", run, "--data", "graph", "--json", "--device", "cpu", cwd=place)
     assert again.returncode == 0, again.stderr
     found = json.loads(again.stdout)

@@ -37,6 +37,7 @@ def test_a_run_is_a_folder_and_its_model_gives_the_result_back(tmp_path):
                 "protocol", "config", "device", "effi", "epochs", "best_valid_score"):  # fmt: skip
         assert key in stored
     assert stored["fingerprint"] == kg.fingerprint()
+    assert stored["command"] is None  # it was started from Python
     assert stored["parameters"] == count_parameters(load_model(folder).model)
     lines = run_folder.read_metrics(folder)
     assert [line["epoch"] for line in lines] == list(range(4))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 
 import pytest
@@ -16,6 +18,7 @@ from pathe.evaluation.ranking import evaluate
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.artifact import load_model
 from pathe.training import selection
+from pathe.training.learner import Learner
 from pathe.training.run import Options
 from pathe.training.run_folder import read_result
 from pathe.training.selection import stored_candidates, train_best
