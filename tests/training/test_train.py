@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,9 +20,9 @@ from pathe.data.vocabulary import Vocabulary
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.artifact import load_model
 from pathe.training import defaults, timing
-from pathe.training import run_folder as runs
+from pathe.training import run as runs
 from pathe.training.learner import Learner
-from pathe.training.run_folder import read_metrics
+from pathe.training.run_folder import read_metrics, read_result
 from pathe.training.start import build_learner
 from pathe.training.timing import Pace
 from pathe.training.train import train
@@ -66,8 +67,8 @@ def test_several_models_have_one_estimate_of_time(tmp_path, heard, monkeypatch):
 
 
 def test_measuring_changes_no_weights_and_no_random_numbers(tmp_path):
-    for name, learns in (("plain", runs.train), ("measured", train)):
-        learns(toy(), VECTORS, tmp_path / name, progress_bar=False, say=lambda text: None)
+    runs.train(toy(), VECTORS, tmp_path / "plain")
+    train(toy(), VECTORS, tmp_path / "measured", progress_bar=False, say=lambda text: None)
     ours, theirs = weights(tmp_path / "plain"), weights(tmp_path / "measured")
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
@@ -238,8 +239,9 @@ def test_a_file_is_enough_in_python(tmp_path, monkeypatch, capsys):
     lines = [f"e{h},r{r},e{t}\n" for h, r, t in toy().train.tolist()]
     (tmp_path / "films.csv").write_text("".join(lines))
     run = pathe.train("films.csv", minutes=1, seed=5, **FAST)
-    assert run.folder == runs.Path("runs/films-multi")
-    assert run.result == runs.read_result(run.folder)
+    assert run.folder == Path("runs/films-multi")
+    assert run.result == read_result(run.folder)
+    assert run["command"] is None
     assert (run["config"]["seed"], run["config"]["accelerator"]) == (5, "cpu")
     assert run.model.relations == load_model(run.folder).relations
     assert repr(run).startswith("TrainedRun('runs/films-multi'")
