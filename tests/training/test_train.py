@@ -247,6 +247,6 @@ def test_a_file_is_enough_in_python(tmp_path, monkeypatch, capsys):
     assert repr(run).startswith("TrainedRun('runs/films-multi'")
     assert len(repr(run)) < 100
     assert "this takes at most about" in capsys.readouterr().err
-    again = pathe.train(toy(), VECTORS, folder=tmp_path / "own", progress_bar=False)  # as before
+    again = pathe.train(toy(), VECTORS, tmp_path / "own", progress_bar=False)
     assert again["mrr"] == dict(again)["mrr"] == again.result["mrr"]
     assert "test MRR" in repr(again)

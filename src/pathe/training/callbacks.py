@@ -294,11 +294,7 @@ class WholeFiles(TorchCheckpointIO):
     def load_checkpoint(
         self, path: Any, map_location: Any = None, *args: Any, **more: Any
     ) -> dict[str, Any]:
-        """Loads a checkpoint; in those of earlier versions the monitored score has another name."""
-        found = read_checkpoint(Path(path), map_location or "cpu")
-        states = found.get("callbacks", {})
-        found["callbacks"] = {k.replace("'valid_mrr'", "'valid_score'"): states[k] for k in states}
-        return found
+        return read_checkpoint(Path(path), map_location or "cpu")
 
 
 class MetricLines(pl.Callback):

@@ -106,7 +106,6 @@ def train(
     pre-trained model. `out` is the run's folder, by default a new one in `runs`. `command` is the
     command line to record in the result, if there was one.
     """
-    out = settings.pop("folder", out)  # its name in earlier versions
     settings = current_names(settings) | ({"accelerator": device} if device != "auto" else {})
     _check(config, settings, quick, start)
     model = load_model(start) if isinstance(start, str | Path) else start
