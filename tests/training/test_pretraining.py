@@ -188,6 +188,7 @@ def test_a_run_leaves_a_model_metrics_and_a_result(graphs, tmp_path, device):
     reports, place = Reports(lines.append, seen.append), Place(tmp_path / "run", device=device)
     result = pretrain(graphs, SMALL, place, reports=reports)
     assert result == read_result(tmp_path / "run")
+    assert result["command"] is None  # it was started from Python
     records = read_metrics(tmp_path / "run")
     assert [record["step"] for record in records] == [3, 6]
     assert result["metrics"] == records[-1]
