@@ -22,7 +22,7 @@ from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.evaluation.ranking import evaluate
 from pathe.model.artifact import load_model
 from pathe.training.defaults import recommend
-from pathe.training.run import train
+from pathe.training.run import Options, train
 
 ROOT = HERE.parent
 GRAPHS = {
@@ -58,7 +58,7 @@ def trained(name: str, how: str) -> dict[str, Any]:
             config, _ = recommend(kg, settings | {"init": "none"})
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        result = train(kg, config, Path(folder) / "run", progress_bar=False)
+        result = train(kg, config, Path(folder) / "run", Options(progress_bar=False))
     seconds = time.perf_counter() - begin
     found = {"mrr": result["mrr"], "seconds": seconds, "fingerprint": kg.fingerprint()}
     return found | {"commit": commit()}

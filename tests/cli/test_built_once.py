@@ -10,6 +10,7 @@ from support.graphs import toy
 from support.models import BRIDGE, artifact_of
 
 from pathe.graph import prepared
+from pathe.model import artifact
 from pathe.model.artifact import save_model
 
 PARTS = ("build_graph", "both_ways", "context_slots", "by_pair")
@@ -40,6 +41,7 @@ def built(monkeypatch):
         [*TRAIN, "--task", "multi", "--set", "bridge=paths", "--set", "hold_out_pairs=true"],
         ["evaluate", *USE],
         ["evaluate", *USE, "--protocol", "sampled:20", "--task", "relation"],
+        ["evaluate", *USE, "--parts", "parts"],
         ["predict", *USE, *QUERY[:4]],
         ["predict", *USE, *QUERY, "--explain"],
         ["similar", *USE, "--entity", "e0001"],
@@ -55,3 +57,13 @@ def test_a_command_builds_the_graph_once(command, built, tmp_path):
     assert done.returncode == 0, done.stderr
     assert built["build_graph"] == 1
     assert max(built.values()) == 1, built
+
+
+def test_rules_loads_the_model_once(monkeypatch, tmp_path):
+    toy().save(tmp_path / "graph")
+    save_model(tmp_path / "model", artifact_of(toy(), **BRIDGE))
+    loaded, real = [], artifact.load_model
+    monkeypatch.setattr(artifact, "load_model", lambda *given: loaded.append(given) or real(*given))
+    done = pathe("rules", *USE, "--relation", "r1", "-k", 1, "--facts", 2, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(loaded) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -38,6 +39,8 @@ def test_train_prints_json_alone_and_evaluate_gives_it_back(place):
     result = json.loads((place / "result.json").read_text())
     run = place / "runs" / "graph-multi"
     assert result == json.loads((run / "result.json").read_text())
+    assert result["command"] == shlex.join(["pathe", "train", "graph", "--task", "multi", *TINY,
+                                            "--json"])  # fmt: skip
     again = pathe("evaluate", run, "--data", "graph", "--json", "--device", "cpu", cwd=place)
     assert again.returncode == 0, again.stderr
     found = json.loads(again.stdout)
@@ -141,7 +144,8 @@ def test_a_helping_process_takes_the_settings_of_the_run(place):
     made = pathe("train", "graph", *TINY, "--set", "bridge_hops=2", "--out", "led", cwd=place)
     assert made.returncode == 0, made.stderr
     with mock.patch("pathe.training.run.train", return_value={}) as train:
-        found = pathe("train", "graph", *TINY, "--out", "led", cwd=place, PATHE_RUN="led")
+        helping = {"PATHE_RUN": "led", "LOCAL_RANK": "1"}
+        found = pathe("train", "graph", *TINY, "--out", "led", cwd=place, **helping)
     assert found.returncode == 0, found.stderr
     assert train.call_args.args[1].bridge_hops == 2
 
@@ -227,7 +231,7 @@ def test_training_goes_on_from_a_model(place):
     again = ("train", "more", "--from", "runs/graph-multi", "--set", "max_epochs=1", "--out")
     made = pathe(*again, "on", cwd=place)
     assert made.returncode == 0, made.stderr
-    assert "goes on from the model in runs/graph-multi\n" in made.stderr
+    assert "continuing from the model in runs/graph-multi\n" in made.stderr
     result = json.loads((place / "on" / "result.json").read_text())
     assert result["config"]["task"] == "multi"
     assert 0 < result["start_valid_score"] <= result["best_valid_score"]

@@ -45,6 +45,8 @@ def test_a_run_prints_its_validations_and_where_the_model_is(place):
     found = pathe("evaluate", "a", "--data", "web", "--json", "--device", "cpu", cwd=place)
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["n_triples"] == 6
+    result = json.loads((place / "a" / "result.json").read_text())
+    assert result["command"].startswith("pathe pretrain ring --valid web ")
 
 
 def test_a_run_stops_at_ctrl_c_and_the_same_command_goes_on(place, monkeypatch):

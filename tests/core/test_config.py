@@ -23,6 +23,11 @@ from pathe.core.errors import ConfigError, UnknownNameError
 from pathe.training.pretraining import Pretraining
 
 
+def test_a_config_names_its_tasks():
+    tasks = [configure(settings={"task": task}).tasks for task in ("link", "relation", "multi")]
+    assert tasks == [("link",), ("relation",), ("link", "relation")]
+
+
 def test_overrides_are_typed_and_win():
     words = ["dim=32", "learning_rate=1e-2", "hold_out_batch=true", "task=multi", "layers=2"]
     config = configure(read_preset("tiny"), read_overrides(words))

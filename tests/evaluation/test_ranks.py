@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pathe.evaluation.metrics import compute
+from pathe.evaluation.metrics import compute, mean_mrr
 from pathe.model.ranks import join, rank
 
 
@@ -95,3 +95,8 @@ def test_ranks_join_and_empty_compute():
     parts = join([rank(scores[:2], true[:2]), rank(scores[2:], true[2:])])
     assert compute(parts) == compute(rank(scores, true))
     assert compute(rank(scores[:0], true[:0])) == {"count": 0}
+
+
+def test_the_mean_mrr_is_over_tasks():
+    assert mean_mrr({"link": {"mrr": 0.5, "count": 90}, "relation": {"mrr": 0.25}}) == 0.375
+    assert mean_mrr({"link": {"mrr": 0.5}}) == 0.5

@@ -20,6 +20,7 @@ from pathe.evaluation.ranking import evaluate
 from pathe.lab import experiments as lab
 from pathe.lab.results_page import draw_model_positions, tables, write_report
 from pathe.model.artifact import load_model
+from pathe.training.run_folder import read_result
 
 NAMES = lab.experiment_names(ROOT / "experiments")
 
@@ -71,7 +72,7 @@ def test_runs_that_were_trained_elsewhere_come_back_whole(place):
                 raise PatheError("stopped")
 
     def elsewhere(kg, wanted):
-        train_runs(kg, wanted, backwards, said.append)
+        train_runs(kg, wanted, backwards, said.append, "pathe reproduce toy")
 
     far = place / "far"
     with pytest.raises(PatheError, match="stopped"):
@@ -80,6 +81,8 @@ def test_runs_that_were_trained_elsewhere_come_back_whole(place):
     found = lab.reproduce(experiment, data, far, elsewhere=elsewhere)
     assert [line[:6] for line in said] == ["seed 5", "seed 0"]
     assert in_essence(found) == in_essence(plain)
+    commands = [read_result(place / where / "toy/seed-5")["command"] for where in ("far", "here")]
+    assert commands == ["pathe reproduce toy", None]
     for seed in ("seed-0", "seed-5"):
         ours, theirs = (place / where / "toy" / seed for where in ("far", "here"))
         files = {path.relative_to(ours) for path in ours.rglob("*") if path.is_file()}
@@ -143,6 +146,7 @@ def test_an_experiment_runs_is_summarised_shipped_and_shown(place):
     args = ("reproduce", "toy", "--data", "data", "--models", "models", "--page", "page.md")
     assert pathe(*args, cwd=place).returncode == 0
     summary = json.loads((place / "results" / "toy.json").read_text())
+    assert read_result(place / "runs/toy/seed-5")["command"] == f"pathe {' '.join(args)}"
     assert summary["seeds"] == [0, 5]
     mrrs = [r["mrr"] for r in summary["runs"]]
     assert mrrs[0] != mrrs[1]

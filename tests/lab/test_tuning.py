@@ -161,6 +161,7 @@ def test_the_command(tmp_path):
     assert found.returncode == 0, found.stderr
     result = json.loads(found.stdout)
     assert len(result["trials"]) == 2
+    assert result["command"] == f"pathe {' '.join(args)} --json"
     assert "trial 2/2" in found.stderr
     assert (tmp_path / "runs" / "toy-tune-s" / "best.yaml").exists()
     again = pathe(*args, cwd=tmp_path)
@@ -231,10 +232,12 @@ def test_old_names_of_settings_are_read(tmp_path):
 
 
 def test_the_defaults_are_judged_as_training_judges_them(tmp_path):
-    from pathe.training.run import train
+    from pathe.training.run import Options, train
 
     result = tune(toy(), SPACE, tmp_path / "t", settings=SHORT, n_trials=1, seed=5)
+    assert result["command"] is None  # it was started from Python
     settings = SHORT | {"task": "link", "seed": 5}
-    trained = train(toy(), configure(settings=settings), tmp_path / "run", progress_bar=False)
+    options = Options(progress_bar=False)
+    trained = train(toy(), configure(settings=settings), tmp_path / "run", options)
     assert result["default_valid_score"] == pytest.approx(trained["best_valid_score"], abs=1e-6)
     assert result["validation"] == trained["validation"] == "validation MRR among 99 negatives"

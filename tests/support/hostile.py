@@ -47,8 +47,7 @@ from pathe.lab.tuning import read_space, settings_of
 from pathe.model.artifact import load_model, save_model
 from pathe.predict.predictor import Predictor
 from pathe.serve.journal import Changes, Journal
-from pathe.training import pretraining_run, selection
-from pathe.training import run as runs
+from pathe.training import pretraining_run, run_folder, selection
 
 Files = dict[str, bytes]
 SECONDS, MEMORY = 20, 1 << 30  # that one input may take
@@ -455,7 +454,12 @@ def _check_model(folder: Path) -> None:
 
 
 def _check_run(folder: Path) -> None:
-    for read in (runs.resumed_config, runs.read_result, runs.read_metrics, load_model):
+    for read in (
+        run_folder.resumed_config,
+        run_folder.read_result,
+        run_folder.read_metrics,
+        load_model,
+    ):
         with suppress(PatheError):
             read(folder)
     train(toy(), folder, resume=True, max_epochs=1)

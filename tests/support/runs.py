@@ -18,7 +18,7 @@ SMALL = {"dim": 16, "feedforward": 16, "n_paths": 2, "max_hops": 3, "aggregator"
 
 def train(kg, folder, resume=False, **settings):
     config = configure(settings=SMALL | settings)
-    return runs.train(kg, config, folder, resume=resume, progress_bar=False)
+    return runs.train(kg, config, folder, runs.Options(resume, progress_bar=False))
 
 
 def learner(kg, device="cpu", **settings) -> PathELearner:

@@ -14,7 +14,7 @@ from pathe.model.artifact import load_model
 from pathe.training import averaging
 from pathe.training.averaging import Averaged, average_with_start
 from pathe.training.defaults import recommend
-from pathe.training.run import build_learner
+from pathe.training.start import build_learner
 
 CPU = torch.device("cpu")
 
@@ -92,16 +92,16 @@ def test_the_score_on_an_inference_graph_is_that_of_evaluate():
     )
 
 
-def test_what_was_kept_is_told_in_a_sentence():
-    scores = {"0.0": 0.4, "0.5": 0.6, "1.0": 0.5}
+def test_the_choice_of_weights_in_words():
+    scores = {"0.0": 0.4, "0.25": 0.6, "1.0": 0.5}
     said = [
         Averaged(share, scores, "films", 0.5).words("epoch 2 of 4", "the pre-trained model")
-        for share in (0.0, 0.5, 1.0)
+        for share in (0.0, 0.25, 1.0)
     ]
     assert said == [
-        "kept the pre-trained model as it is: training didn't improve it (0.400 on the validation "
-        "triples of films)",
-        "kept the model of epoch 2 of 4, averaged with the pre-trained model (50% and 50% of the "
-        "weights): 0.600 on the validation triples of films",
-        "kept the model of epoch 2 of 4: 0.500 on the validation triples of films",
+        "kept the pre-trained model as it is: training didn't improve it (MRR 0.400 on the "
+        "validation triples of films)",
+        "kept the average of epoch 2 of 4 (25%) and the pre-trained model (75%): MRR 0.600 on the "
+        "validation triples of films",
+        "kept the model of epoch 2 of 4: MRR 0.500 on the validation triples of films",
     ]

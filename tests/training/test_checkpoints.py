@@ -13,7 +13,7 @@ from support.graphs import toy
 from support.runs import train
 
 from pathe.core.errors import ModelError, PatheError
-from pathe.training import run as runs
+from pathe.training import run_folder
 from pathe.training.checkpoints import read_checkpoint, write_checkpoint
 
 STATE = {"model": {"w": torch.arange(6.0)}, "epoch": 3, "words": "a, b", "none": None}
@@ -71,7 +71,7 @@ def test_a_run_does_not_go_on_from_a_damaged_checkpoint(tmp_path, name):
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_a_full_disk_is_told_and_the_checkpoint_before_is_intact(tmp_path, exists):
+def test_a_full_disk_is_an_error_and_leaves_the_checkpoint_before_intact(tmp_path, exists):
     path = tmp_path / "last.ckpt"
     if exists:
         write_checkpoint(path, STATE)
@@ -118,4 +118,4 @@ def test_half_a_line_of_metrics_is_left_out(tmp_path):
     train(toy(), tmp_path / "run", max_epochs=1)
     with (tmp_path / "run" / "metrics.jsonl").open("a") as file:
         file.write('{"epoch": 1, "lo')
-    assert len(runs.read_metrics(tmp_path / "run")) == 1
+    assert len(run_folder.read_metrics(tmp_path / "run")) == 1

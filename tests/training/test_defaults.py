@@ -52,7 +52,7 @@ def test_a_small_graph_gets_bridges_small_batches_and_enough_steps():
     assert recommend(tiny)[0].max_epochs == 100
 
 
-def test_what_is_given_stays():
+def test_given_settings_stay():
     given = {"batch_size": 7, "bridge_hops": 2, "bridge_dropout": 0.97, "task": "multi", "seed": 5}
     config, words = recommend(toy(), given)
     assert {key: getattr(config, key) for key in given} == given
@@ -67,7 +67,7 @@ def test_what_is_given_stays():
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_gpu_that_is_not_there_is_told_first():
+def test_a_missing_gpu_is_the_first_error():
     with pytest.raises(ConfigError, match="torch finds none"):
         recommend(toy(), {"accelerator": "gpu"})
 

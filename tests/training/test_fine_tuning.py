@@ -19,14 +19,15 @@ from pathe.training import run as runs
 from pathe.training.defaults import recommend
 from pathe.training.graph_learner import GraphLearner
 from pathe.training.memory import check_memory, graph_step_bytes
-from pathe.training.run import build_learner, read_metrics
+from pathe.training.run_folder import read_metrics
+from pathe.training.start import build_learner
 
 SMALL = ANY | {"batch_size": 40, "max_epochs": 4, "learning_rate": 0.01, "accelerator": "cpu"}
 
 
 def train(folder, resume=False, **settings):
     config = configure(settings=SMALL | settings)
-    return runs.train(toy(), config, folder, resume=resume, progress_bar=False)
+    return runs.train(toy(), config, folder, runs.Options(resume, progress_bar=False))
 
 
 @pytest.mark.parametrize("task", ["link", "relation", "multi"])
@@ -93,7 +94,8 @@ def test_the_pretrained_model_stays_if_training_makes_it_worse(tmp_path, monkeyp
     assert "the pre-trained model" in words
     said = []
     settings = config.as_dict() | {"learning_rate": 1.0, "max_epochs": 1, "schedule": "constant"}
-    runs.train(toy(), configure(settings=settings), tmp_path, progress_bar=False, say=said.append)
+    options = runs.Options(say=said.append, progress_bar=False)
+    runs.train(toy(), configure(settings=settings), tmp_path, options)
     assert any("kept the pre-trained model as it is" in line for line in said)
     shipped, kept = load_model().model.state_dict(), weights(tmp_path)
     assert all(torch.equal(shipped[name], kept[name]) for name in shipped)
@@ -135,7 +137,7 @@ def test_a_table_of_relations_may_be_added_to_the_pretrained_model(tmp_path, mon
     more = sum(p.numel() for p in learner.model.parameters())
     assert more == sum(p.numel() for p in shipped.model.parameters()) + 6 * 64
     monkeypatch.setattr(GraphLearner, "on_train_start", lambda self: None)  # keeps what it trains
-    runs.train(toy(), config, tmp_path, progress_bar=False)
+    runs.train(toy(), config, tmp_path, runs.Options(progress_bar=False))
     assert load_model(tmp_path).relations == toy().relations
     assert weights(tmp_path)["encoder.table"].abs().sum() > 0
 

@@ -115,7 +115,7 @@ def main(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_threads_change_what_is_learned_only_by_rounding(tmp_path):
+def test_threads_change_the_weights_only_by_rounding(tmp_path):
     """Scores up to a constant per query, which cross-entropy leaves to chance."""
     made = []
     for threads in ("1", "3"):

@@ -141,7 +141,7 @@ def test_a_step_sees_nothing_of_held_out_edges():
 
 
 @pytest.mark.parametrize("relation_share", [0.0, 1.0])
-def test_the_loss_is_that_of_the_answer_among_what_is_not_known(monkeypatch, relation_share):
+def test_the_loss_ranks_the_answer_among_candidates_that_are_not_known(monkeypatch, relation_share):
     """Known answers are closed, the batch's own too; the loss counts its own once."""
     monkeypatch.setattr(foundation, "BRIDGED", 1)  # bridges score the true relation
     mix, model = some_mix(vary_share=0.0, relation_share=relation_share), some_model()

@@ -112,7 +112,7 @@ def test_one_of_several_models_names_the_run_to_resume(tmp_path, monkeypatch):
     spoil_loss(monkeypatch, GraphLearner, 6, math.nan)
     config = configure(settings=ANY | {"batch_size": 40, "max_epochs": 3, "accelerator": "cpu"})
     with pytest.raises(TrainingError, match=rf"--resume --out {tmp_path / 'run'} --set"):
-        train_best(toy(), {"fine-tuned": config}, tmp_path / "run", progress_bar=False)
+        train_best(toy(), {"fine-tuned": config}, tmp_path / "run")
 
 
 def test_the_command_exits_with_an_error_and_no_traceback(tmp_path):

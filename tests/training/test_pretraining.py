@@ -39,7 +39,7 @@ from pathe.training.pretraining import (
     repeatable,
 )
 from pathe.training.pretraining_run import Place, Reports, name_graphs, pretrain
-from pathe.training.run import read_metrics, read_result
+from pathe.training.run_folder import read_metrics, read_result
 
 SMALL = Pretraining(
     dim=4, n_hops=2, n_layers=1, steps=6, valid_every=3, valid_triples=5, n_subgraphs=3,
@@ -188,6 +188,7 @@ def test_a_run_leaves_a_model_metrics_and_a_result(graphs, tmp_path, device):
     reports, place = Reports(lines.append, seen.append), Place(tmp_path / "run", device=device)
     result = pretrain(graphs, SMALL, place, reports=reports)
     assert result == read_result(tmp_path / "run")
+    assert result["command"] is None  # it was started from Python
     records = read_metrics(tmp_path / "run")
     assert [record["step"] for record in records] == [3, 6]
     assert result["metrics"] == records[-1]

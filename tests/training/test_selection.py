@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 
 import pytest
@@ -16,7 +18,9 @@ from pathe.evaluation.ranking import evaluate
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.artifact import load_model
 from pathe.training import selection
-from pathe.training.run import read_result
+from pathe.training.learner import Learner
+from pathe.training.run import Options
+from pathe.training.run_folder import read_result
 from pathe.training.selection import stored_candidates, train_best
 
 SMALL = {"task": "link", "batch_size": 40, "max_epochs": 2, "accelerator": "cpu"}
@@ -26,7 +30,7 @@ NEW = configure(settings=SMALL | {"learning_rate": 1e-9, "valid_negatives": 3})
 
 
 def best_of(folder, candidates, **more):
-    return train_best(toy(), candidates, folder, progress_bar=False, **more)
+    return train_best(toy(), candidates, folder, Options(progress_bar=False, **more))
 
 
 @pytest.mark.parametrize("names", [("bad", "good", "a new one"), ("good", "a new one", "bad")])
@@ -59,17 +63,18 @@ def test_the_best_in_validation_is_kept(tmp_path, names):
 def test_a_stopped_selection_is_resumed(tmp_path, monkeypatch):
     candidates, real = {"bad": BAD, "good": GOOD}, selection.train
     whole = best_of(tmp_path / "whole", candidates)
+    step = Learner.training_step
 
-    def stop_at_good(kg, config, folder, **more):
-        if config == GOOD:
-            real(kg, configure(GOOD, {"max_epochs": 2}), folder, **more)
-            (folder / "result.json").unlink()
-            raise Interrupted("Resume with --resume --out elsewhere")
-        return real(kg, config, folder, **more)
+    def stop_at_good(learner, *given):
+        if learner.config == GOOD and learner.trainer.global_step == 6:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(learner, *given)
 
-    monkeypatch.setattr(selection, "train", stop_at_good)
-    with pytest.raises(Interrupted, match=f"--resume --out {tmp_path / 'parts'}$"):
+    monkeypatch.setattr(Learner, "training_step", stop_at_good)
+    with pytest.raises(Interrupted, match=f"--resume --out {tmp_path / 'parts'}$") as stopped:
         best_of(tmp_path / "parts", candidates)
+    assert (stopped.value.signum, stopped.value.code) == (signal.SIGTERM, 143)
+    monkeypatch.undo()
     trained = []
     monkeypatch.setattr(
         selection, "train", lambda *given, **more: trained.append(given[1]) or real(*given, **more)
@@ -89,7 +94,7 @@ def test_only_the_same_selection_is_resumed(tmp_path):
     best_of(tmp_path, candidates)
     other = replace(toy(), train=toy().train[:-1])
     with pytest.raises(ConfigError, match=r"other settings or data: data_fingerprint was"):
-        train_best(other, candidates, tmp_path, resume=True, progress_bar=False)
+        train_best(other, candidates, tmp_path, Options(resume=True))
     changed = {name: configure(config, {"batch_size": 9}) for name, config in candidates.items()}
     with pytest.raises(ConfigError, match=r"batch_size was 40, now 9"):
         best_of(tmp_path, changed, resume=True)

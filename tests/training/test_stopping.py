@@ -40,7 +40,7 @@ def sends(monkeypatch, at: int, *signals: int) -> None:
 
 
 @pytest.mark.parametrize("signum", CODES)
-def test_a_run_that_is_told_to_stop_saves_and_goes_on_later(tmp_path, monkeypatch, signum):
+def test_a_stopped_run_saves_and_resumes(tmp_path, monkeypatch, signum):
     straight = train(toy(), tmp_path / "straight", max_epochs=2)
     sends(monkeypatch, 6, signum)
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
@@ -97,7 +97,8 @@ def test_a_run_killed_before_its_model_to_start_from_was_saved_can_start_again(
     config = configure(settings=SMALL | given)
 
     def start(**more):
-        return runs.train(toy(), config, tmp_path / "run", progress_bar=False, start=model, **more)
+        options = runs.Options(progress_bar=False, **more)
+        return runs.train(toy(), config, tmp_path / "run", options, model)
 
     def killed(*given):
         raise KeyboardInterrupt
@@ -140,7 +141,7 @@ def command(folder, *more: str) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("signum", CODES)
-def test_a_command_that_is_told_to_stop_exits_with_the_signals_code(tmp_path, signum):
+def test_a_stopped_command_exits_with_the_code_of_the_signal(tmp_path, signum):
     rows = [(f"e{i}", f"r{i % 3}", f"e{(7 * i + i % 5) % 40}") for i in range(200)]
     (tmp_path / "train.tsv").write_text(tsv(rows))
     process = subprocess.Popen(

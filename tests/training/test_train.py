@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -21,7 +22,8 @@ from pathe.model.artifact import load_model
 from pathe.training import defaults, timing
 from pathe.training import run as runs
 from pathe.training.learner import Learner
-from pathe.training.run import build_learner, read_metrics
+from pathe.training.run_folder import read_metrics, read_result
+from pathe.training.start import build_learner
 from pathe.training.timing import Pace
 from pathe.training.train import train
 
@@ -48,7 +50,7 @@ def heard(monkeypatch):
 @pytest.mark.parametrize(
     "given", [{"init": "pretrained"}, {"init": "none"}, {"bridge": "none"}, {"config": VECTORS}]
 )
-def test_the_time_is_told_before_the_first_step(tmp_path, heard, given):
+def test_the_estimated_time_comes_before_the_first_step(tmp_path, heard, given):
     train(toy(), out=tmp_path / "run", say=heard.append, **FAST | given)
     first = heard.index("a step")
     [told] = [i for i, line in enumerate(heard) if line.startswith("this takes at most about")]
@@ -56,7 +58,7 @@ def test_the_time_is_told_before_the_first_step(tmp_path, heard, given):
     assert "seconds" in heard[told]
 
 
-def test_the_time_of_several_models_is_told_once(tmp_path, heard, monkeypatch):
+def test_several_models_have_one_estimate_of_time(tmp_path, heard, monkeypatch):
     monkeypatch.setattr(defaults, "LEAST_VALID", 10)
     run = train(toy(), out=tmp_path / "run", say=heard.append, **FAST)
     assert set(run["selection"]["candidates"]) == {defaults.TUNED, defaults.TABLE, defaults.NEW}
@@ -65,8 +67,8 @@ def test_the_time_of_several_models_is_told_once(tmp_path, heard, monkeypatch):
 
 
 def test_measuring_changes_no_weights_and_no_random_numbers(tmp_path):
-    for name, learns in (("plain", runs.train), ("measured", train)):
-        learns(toy(), VECTORS, tmp_path / name, progress_bar=False, say=lambda text: None)
+    runs.train(toy(), VECTORS, tmp_path / "plain")
+    train(toy(), VECTORS, tmp_path / "measured", progress_bar=False, say=lambda text: None)
     ours, theirs = weights(tmp_path / "plain"), weights(tmp_path / "measured")
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
@@ -122,7 +124,7 @@ def test_training_stops_within_an_epoch_and_validates(tmp_path, monkeypatch, con
     assert [line["step"] for line in lines] == [4, 6]  # in time for a validation
     assert all("valid_score" in line for line in lines)
     assert "stopped training at the time limit of a minute" in said
-    assert any(line.startswith("kept the model of epoch") for line in said)
+    assert any(line.startswith("best epoch: ") for line in said)
     again = train(toy(), None, tmp_path, resume=True, say=said.append, progress_bar=False)
     assert (again["epochs"], again["mrr"]) == (2, run["mrr"])  # the time is over
     monkeypatch.undo()
@@ -131,7 +133,7 @@ def test_training_stops_within_an_epoch_and_validates(tmp_path, monkeypatch, con
     assert longer["epochs"] == 3
 
 
-def test_a_quick_look_is_told_and_short(tmp_path):
+def test_a_quick_look_is_short_and_says_so(tmp_path):
     said = []
     run = train(toy(), out=tmp_path, quick=True, say=said.append, **FAST)
     assert said[0].startswith("settings for this graph: a quick look, half a minute of training: ")
@@ -165,7 +167,7 @@ def test_a_model_to_start_from_has_its_old_score_first(tmp_path, config):
     assert new["start_valid_score"] == pytest.approx(old["best_valid_score"], abs=1e-6)
     assert new["best_valid_score"] >= old["best_valid_score"] - 1e-6
     assert new["config"]["init"] == "model"
-    assert f"goes on from the model in {tmp_path / 'old'}" in said
+    assert f"continuing from the model in {tmp_path / 'old'}" in said
 
 
 @pytest.mark.parametrize("vectors", ["graph", "both"])
@@ -237,13 +239,14 @@ def test_a_file_is_enough_in_python(tmp_path, monkeypatch, capsys):
     lines = [f"e{h},r{r},e{t}\n" for h, r, t in toy().train.tolist()]
     (tmp_path / "films.csv").write_text("".join(lines))
     run = pathe.train("films.csv", minutes=1, seed=5, **FAST)
-    assert run.folder == runs.Path("runs/films-multi")
-    assert run.result == runs.read_result(run.folder)
+    assert run.folder == Path("runs/films-multi")
+    assert run.result == read_result(run.folder)
+    assert run["command"] is None
     assert (run["config"]["seed"], run["config"]["accelerator"]) == (5, "cpu")
     assert run.model.relations == load_model(run.folder).relations
     assert repr(run).startswith("TrainedRun('runs/films-multi'")
     assert len(repr(run)) < 100
     assert "this takes at most about" in capsys.readouterr().err
-    again = pathe.train(toy(), VECTORS, folder=tmp_path / "own", progress_bar=False)  # as before
+    again = pathe.train(toy(), VECTORS, tmp_path / "own", progress_bar=False)
     assert again["mrr"] == dict(again)["mrr"] == again.result["mrr"]
     assert "test MRR" in repr(again)

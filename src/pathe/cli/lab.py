@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from pathe.cli.cluster import CLUSTER, CLUSTER_HELP, backend_of, check_cluster
-from pathe.cli.options import Data, Files, Json, Seed, grouped, option, read_settings
+from pathe.cli.options import (
+    Data,
+    Files,
+    Json,
+    Seed,
+    command_line,
+    grouped,
+    option,
+    read_settings,
+)
 from pathe.cli.output import err, print_json, tell
 from pathe.core.errors import PatheError
 
@@ -97,8 +106,10 @@ def reproduce(
         for experiment, place in zip(chosen, places, strict=True):
             tell(f"{experiment.name}: {experiment.title}")
             elsewhere = _on(backend) if backend else None
-            how: dict[str, Any] = {"settings": settings, "elsewhere": elsewhere, "say": tell}
-            summary = lab.reproduce(experiment, place, runs, **how)
+            summary = lab.reproduce(
+                experiment, place, runs, settings=settings, elsewhere=elsewhere, say=tell,
+                command=command_line(),
+            )  # fmt: skip
             tell(f"{experiment.name}: {lab.headline(summary)}")
             if results is not None:
                 tell(f"wrote {lab.write_summary(summary, results)}")
@@ -112,7 +123,7 @@ def _on(backend: Backend) -> Callable[[KnowledgeGraph, list[Wanted]], None]:
     """Returns what trains runs on a cluster."""
     from pathe.cluster.training import train_runs
 
-    return lambda graph, wanted: train_runs(graph, wanted, backend, tell)
+    return lambda graph, wanted: train_runs(graph, wanted, backend, tell, command_line())
 
 
 def _zero_shot(folders: LabOptions, names: list[str]) -> None:
@@ -187,7 +198,7 @@ def tune(
     tell(f"search folder: {folder}")
     how: dict[str, Any] = {"settings": settings, "n_trials": options.trials, "seed": seed}
     with backend_of(options.cluster) as backend:
-        result = search(kg, space, folder, **how, backend=backend, say=tell)
+        result = search(kg, space, folder, **how, backend=backend, say=tell, command=command_line())
     if as_json:
         print_json(result)
         return

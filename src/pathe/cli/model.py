@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -17,6 +16,7 @@ from pathe.cli.options import (
     Json,
     ModelOnData,
     Output,
+    command_line,
     grouped,
     option,
     read_settings,
@@ -25,13 +25,14 @@ from pathe.cli.output import err, print_json, print_parts, print_result, progres
 from pathe.core.config import PATHS
 from pathe.core.errors import PatheError
 from pathe.reports import tables as show
+from pathe.training.processes import follow, is_leader
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from pathe.core.config import Config
     from pathe.core.types import Part
-    from pathe.data.knowledge_graph import KnowledgeGraph
+    from pathe.graph.prepared import PreparedGraph
     from pathe.model.artifact import Artifact
     from pathe.model.ranks import Ranks
     from pathe.model.scorer import Scorer
@@ -58,7 +59,8 @@ class TrainOptions:
     )
     minutes: float | None = option(
         None,
-        "Stop training after this many minutes and keep the best model; evaluation comes on top.",
+        "Stop training after this many minutes and keep the best model; evaluation takes extra "
+        "time.",
     )
     quick: bool = option(
         False,
@@ -67,8 +69,8 @@ class TrainOptions:
     )
     start: Path | None = option(
         None,
-        "Go on from a trained model: a run folder or a model folder. Its graph may have other "
-        "triples and entities.",
+        "Continue training this model (a run or model folder). DATA may have different triples and "
+        "entities.",
         "--from",
         metavar="MODEL",
     )
@@ -102,9 +104,8 @@ class TrainOptions:
 
     def check_folder(self) -> None:
         """Raises an error if the folder of a new run has files, before any work."""
-        works = "PATHE_RUN" in os.environ  # a worker process: the folder is in use
-        if self.out_ and not (self.resume or works) and self.out_.exists():
-            from pathe.training.run import check_free
+        if self.out_ and not self.resume and is_leader() and self.out_.exists():
+            from pathe.training.run_folder import check_free
 
             check_free(self.out_)
 
@@ -153,17 +154,14 @@ def train(data: Data, files: Files, options: TrainOptions, as_json: Json = False
     overrides, base = options.overrides(), options.base()
     if not options.resume:
         configure(base, overrides, "--set")  # raises an error before the data is read
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        from pathe.training.run import follow
-
-        follow(options.out_)
+    follow(options.out_)
     options.check_folder()
     kg = files.read(data, every_relation=options.preset is None)
     with err.status("starting ..."):
         from pathe.training.train import train as train_model
     run = train_model(
         kg, base, options.out_, start=options.start, quick=options.quick, resume=options.resume,
-        say=tell, **overrides,
+        say=tell, command=command_line(), **overrides,
     )  # fmt: skip
     if run.result:  # empty in worker processes: the first process reports
         print_result(run.result, show.result(run.result), as_json)
@@ -204,7 +202,10 @@ def evaluate(
     output.check()
     cluster.check()
     if cluster.given and options.protocol != "full":
-        raise PatheError("--cluster and --parts are for --protocol full; others take little time.")
+        raise PatheError(
+            "--cluster and --parts require --protocol full; sampled evaluation is fast without "
+            "them."
+        )
     source, split = _split_of(source, options.on)
     artifact, kg, device = source.load()
     from pathe.evaluation.ranking import RELATION_ROW, relation_rows
@@ -219,7 +220,7 @@ def evaluate(
     how |= {"split": split, "device": device, "frontier": source.frontier}
     source.tell_frontier(artifact, kg)
     if cluster.given:
-        result = _evaluate_in_parts(source, (artifact, kg), how, output, cluster)
+        result = _evaluate_in_parts(source, (artifact, prepared), how, output, cluster)
     else:
         with progress_bar("ranking") as progress:
             result = evaluate_model(artifact, prepared, **how, progress=progress)
@@ -232,7 +233,7 @@ def evaluate(
 
 def _evaluate_in_parts(
     source: ModelOnData,
-    loaded: tuple[Artifact, KnowledgeGraph],
+    loaded: tuple[Artifact, PreparedGraph],
     how: dict[str, Any],
     output: Output,
     cluster: ClusterOptions,
@@ -241,9 +242,8 @@ def _evaluate_in_parts(
     from pathe.cluster.graphs import source_of
     from pathe.cluster.work import joined_ranks, rank_job
     from pathe.evaluation.ranking import evaluate as evaluate_model
-    from pathe.graph.prepared import prepare
 
-    artifact, prepared = loaded[0], prepare(loaded[1], how["device"])
+    artifact, prepared = loaded[0], loaded[1].on(how["device"])
     given = source_of(prepared, source.device, artifact, source.frontier)
     with cluster.running("evaluate", output.out) as run:
 

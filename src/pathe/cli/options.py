@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
+import shlex
+import sys
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -349,13 +351,15 @@ class ModelOnData(ModelFiles):
         tell(", ".join(said))
         return kg
 
-    def load(self) -> tuple[Artifact, KnowledgeGraph, torch.device]:
-        """Loads the model, reads the data in its relations and picks the device."""
+    def load(
+        self, artifact: Artifact | None = None
+    ) -> tuple[Artifact, KnowledgeGraph, torch.device]:
+        """Loads the model unless it is given, reads data in its relations, picks the device."""
         from pathe.core.hardware import pick_device
         from pathe.model.artifact import load_model
 
         model, data = self.places()
-        artifact = load_model(model)
+        artifact = artifact or load_model(model)
         return artifact, self.read(data, artifact), pick_device(self.device)
 
     def places(self) -> tuple[Path | None, str]:
@@ -380,9 +384,9 @@ class ModelOnData(ModelFiles):
                 "to a query. --frontier changes their number; 0 is exact."
             )
 
-    def predictor(self) -> Predictor:
+    def predictor(self, artifact: Artifact | None = None) -> Predictor:
         """Returns a predictor for the model on the data; encodes nothing yet."""
-        artifact, kg, device = self.load()
+        artifact, kg, device = self.load(artifact)
         from pathe.predict.predictor import Predictor
 
         p = Predictor(artifact, kg, device=device, frontier=self.frontier)
@@ -443,6 +447,11 @@ def read_settings(assignments: list[str] | None) -> dict[str, Any]:
     from pathe.core.config import read_overrides
 
     return read_overrides(assignments or [], tell)
+
+
+def command_line() -> str:
+    """Returns the command that was given, for results."""
+    return shlex.join(["pathe", *sys.argv[1:]])
 
 
 def _three(

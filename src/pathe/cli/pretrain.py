@@ -15,7 +15,15 @@ from rich.console import RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from pathe.cli.options import DATA_HELP, Files, Json, grouped, option, read_settings
+from pathe.cli.options import (
+    DATA_HELP,
+    Files,
+    Json,
+    command_line,
+    grouped,
+    option,
+    read_settings,
+)
 from pathe.cli.output import err, print_result, tell
 from pathe.core.errors import ConfigError
 
@@ -77,7 +85,7 @@ class PretrainOptions:
         from pathe.core.settings import change
         from pathe.training.pretraining import Pretraining
         from pathe.training.pretraining_run import resumed_settings, started_settings
-        from pathe.training.run import check_free
+        from pathe.training.run_folder import check_free
 
         if not self.resume:
             check_free(self.out_)
@@ -109,7 +117,9 @@ def pretrain(graphs: Graphs, files: Files, options: PretrainOptions, as_json: Js
     valid = [files.read(data, every_relation=True) for data in options.valid or ()]
     tell(f"run folder: {options.out_}")
     with _reports() as reports:
-        result = runs.pretrain(trained, settings, place, valid=valid, reports=reports)
+        result = runs.pretrain(
+            trained, settings, place, valid=valid, reports=reports, command=command_line()
+        )
     print_result(result, _tables(result), as_json)
 
 

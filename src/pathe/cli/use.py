@@ -296,8 +296,9 @@ def rules(
     from pathe.model.artifact import load_model
     from pathe.predict.rules import check_has_rules
 
-    check_has_rules(load_model(source.places()[0]).config)  # before a graph is read
-    p = source.predictor()
+    artifact = load_model(source.places()[0])
+    check_has_rules(artifact.config)  # before a graph is read
+    p = source.predictor(artifact)
     found = []
     with err.status("explaining triples ...") as status:
         for rule in p.rules(relation, k, facts=facts):

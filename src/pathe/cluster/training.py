@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,7 +16,8 @@ from pathe.core.errors import ConfigError
 from pathe.core.files import replacing
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.graph.prepared import prepare
-from pathe.training.run import SETTINGS, check_free, train
+from pathe.training.run import Options, train
+from pathe.training.run_folder import SETTINGS, check_free
 
 Wanted = tuple[Config, Path]  # a run: its settings, and the folder that it gets
 
@@ -29,15 +28,16 @@ class Runs:
 
     graph: KnowledgeGraph
     configs: tuple[Config, ...]
-    arguments: tuple[str, ...]  # of the command, for results
+    command: str | None  # that was given, for results
 
     def open(self) -> Compute:
         prepared = prepare(self.graph)
+        options = Options(progress_bar=False, command=self.command)
 
         def compute(first: int, stop: int) -> pa.Table:
-            with tempfile.TemporaryDirectory() as place, _started_with(self.arguments):
+            with tempfile.TemporaryDirectory() as place:
                 folder = Path(place) / "run"
-                train(prepared, self.configs[first], folder, progress_bar=False)
+                train(prepared, self.configs[first], folder, options)
                 return packed(folder)
 
         return compute
@@ -48,8 +48,12 @@ def train_runs(
     wanted: Sequence[Wanted],
     backend: Backend,
     say: Callable[[str], None] = lambda text: None,
+    command: str | None = None,
 ) -> None:
-    """Trains runs; each folder appears here, whole, as soon as its run is finished."""
+    """Trains runs; each folder appears here, whole, as soon as its run is finished.
+
+    `command` is the command line to record in their results.
+    """
     for config, folder in wanted:
         if (folder / SETTINGS).exists():
             raise ConfigError(
@@ -62,7 +66,7 @@ def train_runs(
         return
     inference = graph.inference and replace(graph.inference, folder=None)
     configs = tuple(config for config, _ in wanted)
-    work = Runs(replace(graph, folder=None, inference=inference), configs, tuple(sys.argv[1:]))
+    work = Runs(replace(graph, folder=None, inference=inference), configs, command)
     job = Job("runs", work, shards_of(len(wanted), 1), {}, configs[0].accelerator)
     for number, part in backend(job, range(len(wanted))):
         config, folder = wanted[number]
@@ -97,14 +101,3 @@ def unpack(table: pa.Table, folder: Path) -> None:
             path = aside / name.as_py()
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content.as_py())
-
-
-@contextmanager
-def _started_with(arguments: Sequence[str]) -> Iterator[None]:
-    """Makes results name the command that was given, not that of a worker."""
-    before = sys.argv
-    sys.argv = ["pathe", *arguments]
-    try:
-        yield
-    finally:
-        sys.argv = before

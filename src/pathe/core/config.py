@@ -38,7 +38,7 @@ class Config:
     )
     # paths
     n_paths: int = setting(4, "paths per entity, sampled in every step", least=1, most=PATHS)
-    max_hops: int = setting(5, "longest walk, in edges", least=1, most=100)
+    max_hops: int = setting(5, "maximum walk length, in edges", least=1, most=100)
     path_form: Literal["joined", "single"] = setting(
         "single", "an incoming and an outgoing walk joined, or only one of them"
     )
@@ -82,9 +82,11 @@ class Config:
         "none", "also score all paths between the two entities of a triple"
     )
     bridge_dim: int = setting(32, "width of a bridge's states", least=1, most=4096)
-    bridge_hops: int = setting(4, "longest path between two entities, in edges", least=1, most=100)
+    bridge_hops: int = setting(
+        4, "maximum path length between two entities, in edges", least=1, most=100
+    )
     pair_hops: int = setting(
-        3, "longest path between two entities whose relation is asked, with init=pretrained",
+        3, "maximum path length for relation queries, in edges (init=pretrained)",
         least=1, most=100,
     )  # fmt: skip
     bridge_dropout: float = setting(
@@ -132,7 +134,7 @@ class Config:
         99, "validation negatives per side; 0: all entities", least=0, most=MANY
     )
     valid_triples: int = setting(
-        0, "most validation triples per validation; 0: all", least=0, most=TRIPLES
+        0, "maximum number of triples per validation; 0: all", least=0, most=TRIPLES
     )
     validate_every: int = setting(1, "epochs between validations", least=1, most=MANY)
     seed: int = setting(0, "seed of weights, batches, paths, negatives and dropout", **SEEDS)
@@ -142,8 +144,9 @@ class Config:
         most=PATHS,
     )  # fmt: skip
     test_triples: int = setting(
-        0, "most triples in the evaluation after training; 0: all", least=0, most=TRIPLES
-    )
+        0, "maximum number of triples to evaluate on after training; 0: all", least=0,
+        most=TRIPLES,
+    )  # fmt: skip
     # hardware
     accelerator: Literal["auto", "cpu", "gpu"] = setting("auto", "auto: a GPU if there is one")
     devices: int = setting(
@@ -157,6 +160,11 @@ class Config:
     def __post_init__(self) -> None:
         check_bounds(self)
         _check_combinations(self)
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that the model is trained for."""
+        return ("link", "relation") if self.task == "multi" else (self.task,)
 
     @property
     def eval_paths(self) -> int:

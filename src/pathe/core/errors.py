@@ -35,6 +35,7 @@ class Interrupted(PatheError):
 
     def __init__(self, text: str, signum: int = 2) -> None:
         super().__init__(text)
+        self.signum = signum
         self.code = 128 + signum  # as shells report a process that was ended by a signal
 
 

@@ -49,10 +49,9 @@ def calibrate(
     """
     prepared = aligned(artifact, kg, device)
     scorer = build_scorer(artifact.model, artifact.config, prepared)
-    tasks = ("link", "relation") if artifact.config.task == "multi" else (artifact.config.task,)
     temperatures: dict[str, float] = {}
     report: dict[str, Any] = {}
-    for task in tasks:
+    for task in artifact.config.tasks:
         valid = list(_scored(scorer, "valid", task, at_most))
         if not valid:
             continue

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from pathe.model.ranks import Ranks
@@ -69,3 +69,8 @@ def compute(ranks: Ranks) -> dict[str, float]:
     return {metric.key: metric.of(ranks) for metric in (*METRICS, *ADJUSTED)} | {
         "count": len(ranks)
     }
+
+
+def mean_mrr(found: Mapping[str, Mapping[str, Any]]) -> float:
+    """Returns the mean MRR over tasks, from the metrics of each task."""
+    return float(sum(metrics["mrr"] for metrics in found.values()) / len(found))

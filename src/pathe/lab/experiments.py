@@ -153,11 +153,13 @@ def reproduce(
     settings: Mapping[str, Any] | None = None,
     elsewhere: Callable[[KnowledgeGraph, list[Wanted]], None] | None = None,
     say: Say = lambda text: None,
+    command: str | None = None,
 ) -> Result:
     """Trains every seed and variant that isn't done yet, each in its own run.
 
     Returns the summary of all runs. `settings` replace the experiment's own. `elsewhere` trains
-    runs in another place, such as a cluster, and writes their folders.
+    runs in another place, such as a cluster, and writes their folders. `command` is the command
+    line to record in the results of the runs.
     """
     from pathe.data.knowledge_graph import KnowledgeGraph
     from pathe.graph.prepared import prepare
@@ -174,7 +176,7 @@ def reproduce(
     def summary(experiment: Experiment) -> Result:
         found = []
         for config, folder in _runs_of(experiment, runs, settings):
-            result = _train_or_read(prepared, config, folder, say)
+            result = _train_or_read(prepared, config, folder, say, command)
             ranked = experiment.table in ("link", "tuned")
             found.append(_with_all_triples(result, prepared, folder) if ranked else result)
         return summarise(experiment, found)
@@ -198,20 +200,22 @@ def _runs_of(
 
 
 def _is_done(run: Wanted) -> bool:
-    from pathe.training.run import RESULT
+    from pathe.training.run_folder import RESULT
 
     return (run[1] / RESULT).exists()
 
 
-def _train_or_read(prepared: PreparedGraph, config: Config, folder: Path, say: Say) -> Result:
+def _train_or_read(
+    prepared: PreparedGraph, config: Config, folder: Path, say: Say, command: str | None
+) -> Result:
     """Returns the result of one seed's run: of a finished one, or after training."""
-    from pathe.training.run import (
+    from pathe.training.run import Options, train
+    from pathe.training.run_folder import (
         RESULT,
         SETTINGS,
         differences,
         read_result,
         resumed_config,
-        train,
     )
 
     if (folder / RESULT).exists():
@@ -231,10 +235,10 @@ def _train_or_read(prepared: PreparedGraph, config: Config, folder: Path, say: S
         raise ConfigError(f"{folder}: begun with learning_rate={was}. Remove it to start again.")
     say(f"seed {config.seed}: {'resuming' if begun else 'training'} {folder}")
     try:
-        return train(prepared, config, folder, resume=begun, say=say)
+        return train(prepared, config, folder, Options(begun, say, command=command))
     except Interrupted as stopped:
         text = "Stopped and saved. Run the same command again to resume."
-        raise Interrupted(text, stopped.code - 128) from None
+        raise Interrupted(text, stopped.signum) from None
 
 
 def _with_all_triples(result: Result, prepared: PreparedGraph, folder: Path) -> Result:
@@ -242,7 +246,7 @@ def _with_all_triples(result: Result, prepared: PreparedGraph, folder: Path) -> 
     from pathe.core.hardware import commit, device_name, pick_device
     from pathe.evaluation.ranking import evaluate
     from pathe.model.artifact import load_model
-    from pathe.training.run import MODEL, RESULT
+    from pathe.training.run_folder import MODEL, RESULT
 
     n_seen, n_all = result["n_triples"], len(prepared.kg.test)
     if result["test_set"] != "seen" or n_seen == n_all or "all" in result:
@@ -355,7 +359,7 @@ def judged(summary: Result) -> dict[str, dict[str, float]]:
 def ship(experiment: Experiment, summary: Result, runs: Path, models: Path) -> Path:
     """Saves the model of the best validated seed to models/NAME, with its figures in the card."""
     from pathe.model.artifact import load_model, save_model
-    from pathe.training.run import MODEL
+    from pathe.training.run_folder import MODEL
 
     seed = summary["best_seed"]
     own = summary["runs"][list(experiment.seeds).index(seed)]

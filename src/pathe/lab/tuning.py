@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -116,6 +114,7 @@ def tune(
     seed: int = 0,
     backend: Backend | None = None,
     say: Say = lambda text: None,
+    command: str | None = None,
 ) -> dict[str, Any]:
     """Runs trials until there are n_trials, the same ones for the same seed; writes best.yaml.
 
@@ -124,6 +123,7 @@ def tune(
 
     A `backend` trains all trials to their end, in any order. They are then told in the order of
     their numbers, and pruned where they would have been: the result is that of one process.
+    `command` is the command line to record in the result.
     """
     require("optuna", "tune", "Searching for settings")
     search = _Search(prepare(kg), space, settings or {}, seed)
@@ -151,7 +151,7 @@ def tune(
         done = len(_finished(study))
         say(f"trial {done}/{n_trials}: {_told(study.trials[-1], title)}")
     shutil.rmtree(folder / OUTCOMES, ignore_errors=True)
-    result = _report(study, search, folder, title)
+    result = _report(study, search, folder, title, command)
     if find_spec("matplotlib"):
         plot_search(result, folder / REPORT)
     else:
@@ -381,7 +381,9 @@ def _seconds(trial: optuna.trial.FrozenTrial) -> float | None:
     return trial.duration.total_seconds() if trial.duration else None
 
 
-def _report(study: optuna.Study, search: _Search, folder: Path, title: str) -> dict[str, Any]:
+def _report(
+    study: optuna.Study, search: _Search, folder: Path, title: str, command: str | None
+) -> dict[str, Any]:
     """Writes the best settings and the result; returns the result."""
     finished, kg = _finished(study), search.prepared.kg
     if not any(trial.state.name == "COMPLETE" for trial in finished):
@@ -392,7 +394,7 @@ def _report(study: optuna.Study, search: _Search, folder: Path, title: str) -> d
         header = f"# Found by pathe tune on {kg.name}: {title} {best.value:.4f}\n"
         aside.write_text(header + yaml.safe_dump(chosen, sort_keys=False), encoding="utf-8")
     result = {
-        "command": shlex.join(["pathe", *sys.argv[1:]]),
+        "command": command,
         "data": kg.name,
         "fingerprint": kg.fingerprint(),
         "space": search.space.name,

@@ -57,10 +57,9 @@ class Artifact:
 def save_model(folder: Path | str, artifact: Artifact, facts: dict[str, Any] | None = None) -> None:
     """Writes a model folder; `facts` go into the card, floats as metrics.
 
-    A new folder appears whole. In an existing model's, files are replaced one by one, settings and
-    digests last; what these had described stays readable until then, so that a process which is
-    killed leaves the old model or the new one. Other files are kept. Any other non-empty folder is
-    an error.
+    A new folder appears whole. In an existing model folder, files are replaced one by one, settings
+    and digests last. The old files stay readable until then, so a killed process leaves the old
+    model or the new one. Other files are kept. Any other non-empty folder is an error.
     """
     weights = save_tensors({k: v.contiguous() for k, v in artifact.model.state_dict().items()})
     relations = list(artifact.relations or ())

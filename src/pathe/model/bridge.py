@@ -96,7 +96,7 @@ class Bridge(ABC, nn.Module):
 
     dim: int
     half_messages = False  # whether training on a GPU rounds messages to bfloat16
-    pair_hops: int  # longest path between two entities whose relation is asked
+    pair_hops: int  # maximum path length for relation queries
     rounds: nn.ModuleList  # a Hop each
     link_head: Evidence | None
     relation_head: Evidence | None

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from pathe.evaluation.metrics import mean_mrr
 from pathe.evaluation.ranking import evaluate
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.model.artifact import Artifact
@@ -31,7 +32,7 @@ class Averaged:
 
     def words(self, epoch: str, start: str) -> str:
         """Returns a sentence on what was kept, given the names of the epoch and of the start."""
-        where = f"{self.scores[str(self.share)]:.3f} on the validation triples of {self.graph}"
+        where = f"MRR {self.scores[str(self.share)]:.3f} on the validation triples of {self.graph}"
         match self.share:
             case 0.0:
                 return f"kept {start} as it is: training didn't improve it ({where})"
@@ -39,8 +40,8 @@ class Averaged:
                 return f"kept the model of {epoch}: {where}"
             case share:
                 return (
-                    f"kept the model of {epoch}, averaged with {start} ({share:.0%} and "
-                    f"{1 - share:.0%} of the weights): {where}"
+                    f"kept the average of {epoch} ({share:.0%}) and {start} ({1 - share:.0%}): "
+                    f"{where}"
                 )
 
     def as_dict(self) -> dict[str, Any]:
@@ -67,8 +68,7 @@ def average_with_start(
         learner.to(device).eval()
 
     def own() -> float:
-        found = learner.validate()
-        return float(sum(metrics["mrr"] for metrics in found.values()) / len(found))
+        return mean_mrr(learner.validate())
 
     scores = {} if target else {0.0: learner.start_score, 1.0: score}
     for share in (0.0, *SHARES, 1.0):
@@ -100,12 +100,11 @@ def _score(learner: Learner, target: PreparedGraph) -> float:
     config, relations = learner.config, learner.prepared.kg.relations
     any_graph = config.relation_vectors == "graph"
     artifact = Artifact(learner.model, config, None if any_graph else relations)
-    tasks = ("link", "relation") if config.task == "multi" else (config.task,)
-    found = [
-        evaluate(
+    found = {
+        task: evaluate(
             artifact, target, split="valid", task=task, device=target.device,
             at_most=config.valid_triples,
-        )["mrr"]
-        for task in tasks
-    ]  # fmt: skip
-    return float(sum(found) / len(found))
+        )
+        for task in config.tasks
+    }  # fmt: skip
+    return mean_mrr(found)

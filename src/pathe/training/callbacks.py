@@ -61,9 +61,8 @@ class StopKey(pl.Callback):
     The second one stops at once: then the run goes on from the last checkpoint.
     """
 
-    def __init__(self, checkpoint: Path, accumulate: int, how: str = "") -> None:
-        self.checkpoint, self.accumulate = checkpoint, accumulate
-        self.how = how or f"pathe train DATA --resume --out {checkpoint.parents[1]}"
+    def __init__(self, checkpoint: Path, accumulate: int, how: str) -> None:
+        self.checkpoint, self.accumulate, self.how = checkpoint, accumulate, how
         self.signum = 0  # of the signal that came
 
     @property
@@ -295,11 +294,7 @@ class WholeFiles(TorchCheckpointIO):
     def load_checkpoint(
         self, path: Any, map_location: Any = None, *args: Any, **more: Any
     ) -> dict[str, Any]:
-        """Loads a checkpoint; in those of earlier versions the monitored score has another name."""
-        found = read_checkpoint(Path(path), map_location or "cpu")
-        states = found.get("callbacks", {})
-        found["callbacks"] = {k.replace("'valid_mrr'", "'valid_score'"): states[k] for k in states}
-        return found
+        return read_checkpoint(Path(path), map_location or "cpu")
 
 
 class MetricLines(pl.Callback):

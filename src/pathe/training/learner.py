@@ -15,6 +15,7 @@ from torch import Tensor
 from pathe.core.config import Config
 from pathe.core.errors import TrainingError
 from pathe.core.randomness import keyed, seed_torch
+from pathe.evaluation.metrics import mean_mrr
 from pathe.evaluation.ranking import sampled
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.builder import STEP
@@ -94,8 +95,7 @@ class Learner(pl.LightningModule, ABC):
         self._take_rate()
         if self.config.init != "none" and self.start_score is None and len(self.valid_M3):
             self.model.eval()
-            found = self.validate()
-            self.start_score = sum(metrics["mrr"] for metrics in found.values()) / len(found)
+            self.start_score = mean_mrr(self.validate())
             self.model.train()
 
     def _take_rate(self) -> None:
@@ -224,8 +224,7 @@ class Learner(pl.LightningModule, ABC):
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         with torch.autocast(self.device.type, enabled=False):  # as in evaluation
             found = self.validate()
-        mean = sum(metrics["mrr"] for metrics in found.values()) / len(found)
-        self.log(MONITOR, mean, prog_bar=True, batch_size=1)
+        self.log(MONITOR, mean_mrr(found), prog_bar=True, batch_size=1)
         for name, metrics in found.items():
             for key, value in metrics.items():
                 if isinstance(value, float):

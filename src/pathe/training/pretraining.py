@@ -38,7 +38,9 @@ class Pretraining(MixSettings):
     """Every setting of a pre-training run; those of the mix are inherited."""
 
     dim: int = setting(64, "width of all vectors and states", least=1, most=4096)
-    n_hops: int = setting(6, "longest path between two entities, in edges", least=1, most=100)
+    n_hops: int = setting(
+        6, "maximum path length between two entities, in edges", least=1, most=100
+    )
     n_layers: int = setting(4, "layers of the encoder of a graph's relations", least=1, most=100)
     steps: int = setting(20_000, "steps of the whole run", least=1, most=10**9)
     learning_rate: float = setting(2e-3, "highest learning rate of AdamW", above=0)

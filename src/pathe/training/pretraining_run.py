@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -32,7 +30,8 @@ from pathe.training.callbacks import StopKey, stopping, trim_metric_lines
 from pathe.training.checkpoints import UNREADABLE, write_checkpoint
 from pathe.training.mix import Mix, MixSettings
 from pathe.training.pretraining import Losses, Pretrainer, Pretraining
-from pathe.training.run import METRICS, MODEL, RESULT, Say, owned
+from pathe.training.run import Say
+from pathe.training.run_folder import METRICS, MODEL, RESULT, owned
 
 CHECKPOINT = "checkpoint.pt"
 SAVE_EVERY = 300.0  # seconds between checkpoints, besides those at validations
@@ -85,11 +84,12 @@ def pretrain(
     *,
     valid: Sequence[KnowledgeGraph] = (),
     reports: Reports | None = None,
+    command: str | None = None,
 ) -> dict[str, Any]:
     """Trains a model for any graph on a mix of graphs, and returns the result.
 
     Validates on these graphs and on those of `valid`. Ends after the last step, or when the time is
-    over: then the run can be resumed.
+    over: then the run can be resumed. `command` is the command line to record in the result.
     """
     named = name_graphs(graphs, valid)
     trained = dict(list(named.items())[: len(graphs)])
@@ -103,7 +103,7 @@ def pretrain(
         "start": None if place.start is None else model_digest(place.start),
     }
     with owned(place.folder, place.resume):
-        return _pretrain(named, trained, settings, place, about, reports)
+        return _pretrain(named, trained, settings, place, about, reports, command)
 
 
 def _pretrain(
@@ -113,6 +113,7 @@ def _pretrain(
     place: Place,
     about: dict[str, Any],
     reports: Reports,
+    command: str | None,
 ) -> dict[str, Any]:
     state = _open(place, about)
     if torch.device(place.device).type == "cuda":
@@ -137,7 +138,7 @@ def _pretrain(
             run.go()
         except TrainingError as error:
             raise TrainingError(f"{error} {_with_another_rate(place.folder, settings)}") from None
-        return run.finish()
+        return run.finish(command)
 
 
 def _with_another_rate(folder: Path, settings: Pretraining) -> str:
@@ -442,7 +443,7 @@ class PretrainingRun:
         artifact = Artifact(model, self.settings.config, None, temperatures or {})
         save_model(self.folder / MODEL, artifact, facts)
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self, command: str | None) -> dict[str, Any]:
         """Calibrates and exports the model; writes and returns the result."""
         temperatures, calibration = self.calibrate()
         self.export(temperatures)
@@ -453,7 +454,7 @@ class PretrainingRun:
                 f"graphs and --resume --out {self.folder}"
             )
         result = {
-            "command": shlex.join(["pathe", *sys.argv[1:]]),
+            "command": command,
             "commit": commit(),
             **self.about,
             "parameters": count_parameters(self.pretrainer.model),

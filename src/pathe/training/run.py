@@ -1,14 +1,11 @@
-"""A training run and its folder: settings, metrics, checkpoints, model, result and plots."""
+"""A training run: trains, exports and evaluates a model, and writes what its folder keeps."""
 
 from __future__ import annotations
 
-import json
-import os
-import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,13 +16,11 @@ import torch
 import yaml
 from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
-from torch import Tensor
 
-from pathe.core.config import Config, configure, current_names
+from pathe.core.config import Config
 from pathe.core.errors import ConfigError, ModelError, TrainingError
-from pathe.core.files import check_new_folder, locked, remove, replacing, write_json
+from pathe.core.files import replacing, write_json
 from pathe.core.hardware import commit, device_name, peak_memory, pick_device
-from pathe.core.yaml_files import read_settings_file, read_text
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.evaluation.calibration import calibrate
 from pathe.evaluation.metrics import HEADLINE
@@ -40,7 +35,7 @@ from pathe.model.artifact import (
     save_model,
     write_card,
 )
-from pathe.model.builder import build_foundation, build_model, paper_count
+from pathe.model.builder import paper_count
 from pathe.model.pathe import count_parameters
 from pathe.reports.plots import plot_run
 from pathe.training.averaging import Averaged, average_with_start
@@ -55,7 +50,6 @@ from pathe.training.callbacks import (
     TimeLimit,
     WholeFiles,
     quiet,
-    read_metric_lines,
     stopping,
     tf32,
 )
@@ -64,19 +58,38 @@ from pathe.training.graph_learner import GraphLearner
 from pathe.training.learner import MONITOR, Learner, validation_title
 from pathe.training.memory import check_memory
 from pathe.training.pretraining import repeatable
-from pathe.training.vector_learner import PathELearner
+from pathe.training.processes import is_leader, leading, n_nodes
+from pathe.training.run_folder import (
+    BEST,
+    CHECKPOINTS,
+    LAST,
+    METRICS,
+    MODEL,
+    REPORT,
+    RESULT,
+    SETTINGS,
+    START,
+    check_resumable,
+    ended_epochs,
+    owned,
+    read_metrics,
+    stored_rate,
+)
+from pathe.training.start import build_learner
 
-CHECKPOINTS, MODEL, RESULT, METRICS = "checkpoints", "model", "result.json", "metrics.jsonl"
-SETTINGS, REPORT, START = "config.yaml", "report.png", "start"
-OPEN_SECONDS = 1800  # that other processes wait for the first one to open a run
-LEFTOVERS = (".model-*", ".*.tmp")  # what a killed process leaves in a run's folder
 FEW_STEPS, SMALL_BATCH = 5, 8  # fewer steps per epoch than this, with larger batches: give a hint
-SIZES = (
-    "dim", "heads", "layers", "feedforward", "aggregator", "aggregator_layers", "projector_layers",
-    "neighbour_contexts", "bridge", "bridge_dim", "bridge_hops", "relation_layers",
-)  # settings that a model to start from fixes  # fmt: skip
-TABLE = "encoder.table"  # the weight that belongs to a set of relations
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to train, besides the settings: what to report, and whether to continue a run."""
+
+    resume: bool = False
+    say: Say = lambda text: None
+    progress_bar: bool = True
+    command: str | None = None  # the command that was given, for the result; None: from Python
+    resume_folder: Path | None = None  # what to pass to --resume, if it isn't the run's folder
 
 
 @dataclass(frozen=True)
@@ -86,11 +99,20 @@ class Run:
     folder: Path
     config: Config
     fingerprint: str
+    options: Options
     last: Path | None  # checkpoint
     ended: int | None  # epochs of a finished run
-    say: Say
-    shows_progress: bool
     start: Artifact | None = None
+
+    @property
+    def say(self) -> Say:
+        """Reports a line of text."""
+        return self.options.say
+
+    @property
+    def resume_command(self) -> str:
+        """The command that continues the run."""
+        return f"pathe train DATA --resume --out {self.options.resume_folder or self.folder}"
 
 
 @dataclass(frozen=True)
@@ -115,24 +137,22 @@ def train(
     kg: KnowledgeGraph | PreparedGraph,
     config: Config,
     folder: Path,
-    *,
-    resume: bool = False,
-    say: Say = lambda text: None,
-    progress_bar: bool = True,
+    options: Options | None = None,
     start: Artifact | None = None,
 ) -> dict[str, Any]:
     """Trains with early stopping, exports and evaluates the best model, returns the result.
 
     With `init=model`, `start` is the model to start from; a resumed run has its copy.
     """
+    options = options or Options()
     given, kg = kg, kg.kg if isinstance(kg, PreparedGraph) else kg
     if config.task != "link" and kg.n_relations < 2:
         raise ConfigError("Relation prediction needs at least two relations; this graph has one.")
     prepared = prepare(given)
     check_memory(config, prepared)
-    with owned(folder, resume):
-        run = _open(folder, config, kg.fingerprint(), resume, say, progress_bar)
-        with stopping(f"Stopped. Resume with: pathe train DATA --resume --out {folder}"):
+    with owned(folder, options.resume):
+        run = _open(folder, config, kg.fingerprint(), options)
+        with stopping(f"Stopped. Resume with: {run.resume_command}"):
             return _train(run, prepared, start)
 
 
@@ -148,50 +168,21 @@ def _train(run: Run, prepared: PreparedGraph, start: Artifact | None) -> dict[st
     return _record(run, fitted, result | {"calibration": calibration}, prepared)
 
 
-def _open(
-    folder: Path, config: Config, fingerprint: str, resume: bool, say: Say, progress_bar: bool
-) -> Run:
+def _open(folder: Path, config: Config, fingerprint: str, options: Options) -> Run:
     """Creates the run's folder, or checks that a resumed run has the same settings."""
-    about = {"data_fingerprint": fingerprint, **config.as_dict()}
-    if _leads() and resume:
-        _stored_settings(folder)  # raises an error if there are none
+    if is_leader() and options.resume:
         check_resumable(folder, config, fingerprint)
-        if (was := _stored_rate(folder, config)) != config.learning_rate:
-            say(f"learning_rate is now {config.learning_rate:g}; it was {was}")
-    last = folder / CHECKPOINTS / "last.ckpt"
-    found = last if resume and last.exists() else None
-    run = Run(folder, config, fingerprint, found, _ended(folder, config, found), say, progress_bar)
-    if _leads():  # also when resumed, as max_epochs may have changed
+        if (was := stored_rate(folder, config)) != config.learning_rate:
+            options.say(f"learning_rate is now {config.learning_rate:g}; it was {was}")
+    last = folder / CHECKPOINTS / LAST
+    found = last if options.resume and last.exists() else None
+    run = Run(folder, config, fingerprint, options, found, ended_epochs(folder, config, found))
+    if is_leader():  # also when resumed, as max_epochs may have changed
         (folder / CHECKPOINTS).mkdir(exist_ok=True)
+        about = {"data_fingerprint": fingerprint, **config.as_dict()}
         with replacing(folder / SETTINGS) as aside:
             aside.write_text(yaml.safe_dump(about, sort_keys=False), encoding="utf-8")
     return run
-
-
-def _leads() -> bool:
-    """Whether this isn't one of the other processes that Lightning starts."""
-    return _number() == 0
-
-
-@contextmanager
-def owned(folder: Path, resume: bool) -> Iterator[None]:
-    """Keeps a run's folder for this process, and removes what a killed one left there.
-
-    The folder of a new run is created, that of a resumed one has to exist.
-    """
-    if not _leads():
-        yield
-        return
-    if not resume:
-        check_free(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-    elif not folder.is_dir():
-        raise ConfigError(f"{folder}: nothing to resume: no such folder.")
-    with locked(folder):
-        if not resume:
-            check_free(folder)  # another process may have been faster
-        remove_leftovers(folder)
-        yield
 
 
 def _stored_start(run: Run, prepared: PreparedGraph, start: Artifact | None) -> Artifact | None:
@@ -204,70 +195,6 @@ def _stored_start(run: Run, prepared: PreparedGraph, start: Artifact | None) -> 
         assert start is not None
         save_model(place, start)
     return load_model(place)
-
-
-def check_resumable(folder: Path, config: Config, fingerprint: str) -> None:
-    """Raises an error if the folder has a run with other settings or data."""
-    about = {"data_fingerprint": fingerprint, **config.as_dict()}
-    about.pop("learning_rate")  # a lower one helps after a loss that isn't finite
-    if (folder / SETTINGS).is_file() and (was := differences(_stored_settings(folder), about)):
-        raise ConfigError(f"{folder}: can't resume with other settings or data: {was}.")
-
-
-def check_free(folder: Path) -> None:
-    """Raises an error unless a new run can use the folder."""
-    places = [place for place in (folder, folder / CHECKPOINTS) if place.is_dir()]
-    found = {path for place in places for path in place.iterdir()}
-    left = {*_leftovers(folder), folder / CHECKPOINTS}  # by a start that was killed
-    if _lacks_start(folder):
-        left.add(folder / SETTINGS)
-    if found - left:
-        raise ConfigError(
-            f"{folder} exists and is not empty. Resume it with --resume, or choose another --out."
-        )
-    if not found:
-        check_new_folder(folder)
-
-
-def _stored_settings(folder: Path) -> dict[str, Any]:
-    path = folder / SETTINGS
-    if not path.exists():
-        raise ConfigError(
-            f"{folder}: nothing to resume, as it has no {SETTINGS}. Start it without --resume."
-        )
-    if _lacks_start(folder):
-        raise ConfigError(
-            f"{folder}: nothing to resume, as the model to start from wasn't saved. Start it "
-            "without --resume."
-        )
-    return current_names(read_settings_file(path))
-
-
-def _stored_rate(folder: Path, config: Config) -> float:
-    """Returns the learning rate that a run had so far."""
-    return float(_stored_settings(folder).get("learning_rate", config.learning_rate))
-
-
-def _lacks_start(folder: Path) -> bool:
-    """Whether a run was killed before it had saved the model that it starts from."""
-    if (folder / START).is_dir() or (folder / CHECKPOINTS / "last.ckpt").exists():
-        return False
-    with suppress(ConfigError):
-        found = read_settings_file(folder / SETTINGS)
-        return "data_fingerprint" in found and found.get("init") == "model"
-    return False
-
-
-def remove_leftovers(folder: Path) -> None:
-    """Removes temporary files of a killed process."""
-    for path in _leftovers(folder):
-        remove(path)
-
-
-def _leftovers(folder: Path) -> list[Path]:
-    """Returns the temporary files of a killed process."""
-    places = [folder, folder / CHECKPOINTS]
-    return [path for place in places for name in LEFTOVERS for path in place.glob(name)]
 
 
 def _give_hints(run: Run, prepared: PreparedGraph) -> None:
@@ -289,98 +216,38 @@ def _give_hints(run: Run, prepared: PreparedGraph) -> None:
         run.say("hold_out_pairs=true should suit this graph better (see pathe analyze)")
 
 
-def build_learner(
-    config: Config, prepared: PreparedGraph, start: Artifact | None = None
-) -> Learner:
-    """Builds the learner of a new model, of the pre-trained one, or of a model to start from."""
-    match config.init:
-        case "none":
-            start = None
-        case "pretrained":
-            start = load_model()
-            if config.relation_vectors == "table":
-                raise ConfigError("init=pretrained needs relation_vectors=graph, or both.")
-        case "model":
-            if start is None:
-                raise ConfigError("init=model needs a model to start from: --from MODEL.")
-    if start is not None:
-        return _started(config, prepared, start)
-    if config.relation_vectors != "table":
-        return GraphLearner(build_foundation(config, prepared.n_relations), config, prepared)
-    return PathELearner(build_model(config, prepared.n_relations), config, prepared)
-
-
-def _started(config: Config, prepared: PreparedGraph, start: Artifact) -> Learner:
-    """Builds the learner of a model with the weights of another one."""
-    theirs, from_table = start.config, start.config.relation_vectors == "table"
-    sizes = list(SIZES) if from_table else ["bridge_dim", "relation_layers"]
-    if config.relation_vectors == "graph" or from_table:
-        sizes.append("relation_vectors")  # a table of relations can be added, not removed
-    for key in sizes:
-        if getattr(config, key) != (its := getattr(theirs, key)):
-            whose = "the pre-trained model" if config.init == "pretrained" else "the model"
-            raise ConfigError(
-                f"init={config.init} needs {key}={its}, as {whose} has it; got "
-                f"{getattr(config, key)}."
-            )
-    if config.bridge_hops < theirs.bridge_hops:
-        raise ConfigError(
-            f"init={config.init} needs bridge_hops={theirs.bridge_hops} or more; got "
-            f"{config.bridge_hops}."
-        )
-    if from_table:
-        if theirs.task not in (config.task, "multi"):
-            raise ConfigError(f"The model was trained for task {theirs.task}, not {config.task}.")
-        if prepared.kg.relations != start.relations:
-            raise ConfigError("The graph needs the relations of the model: align it first.")
-        built = build_model(config, prepared.n_relations)
-        kept = {k: v for k, v in start.model.state_dict().items() if k in built.state_dict()}
-        built.load_state_dict(kept)
-        return PathELearner(built, config, prepared)
-    model = build_foundation(config, prepared.n_relations)
-    weights = start.model.state_dict()
-    if (table := weights.pop(TABLE, None)) is not None:
-        assert start.relations is not None
-        weights[TABLE] = _rows_of(table, list(start.relations), list(prepared.kg.relations))
-    weights = _with_more_hops(weights, theirs.bridge_hops, config.bridge_hops)
-    model.load_state_dict(model.state_dict() | weights)
-    return GraphLearner(model, config, prepared)
-
-
-def _with_more_hops(weights: dict[str, Tensor], n_theirs: int, n_ours: int) -> dict[str, Tensor]:
-    """Returns weights for more hops: the new ones start as copies of the last."""
-    last = f"bridge.rounds.{n_theirs - 1}."
-    more = {
-        f"bridge.rounds.{hop}.{key.removeprefix(last)}": weight
-        for key, weight in weights.items()
-        if key.startswith(last)
-        for hop in range(n_theirs, n_ours)
-    }
-    return weights | more
-
-
-def _rows_of(table_KD: Tensor, theirs: list[str], ours: list[str]) -> Tensor:
-    """Returns a table of relations, both ways, for other relations; new ones have zeros."""
-    rows = {name: i for i, name in enumerate(theirs)}
-    found_2RD = table_KD.new_zeros(2, len(ours), table_KD.shape[1])
-    for i, name in enumerate(ours):
-        if name in rows:
-            found_2RD[:, i] = table_KD.view(2, len(theirs), -1)[:, rows[name]]
-    return found_2RD.flatten(0, 1)
-
-
 def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
     """Trains and loads the best weights; returns None in a worker process."""
-    config, validates = run.config, len(prepared.triples("valid", "seen")) > 0
     if run.ended:
         run.say(f"training is complete after {run.ended} epochs; evaluating again")
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    learner = build_learner(config, prepared, run.start)
-    stop_key = StopKey(run.folder / CHECKPOINTS / "last.ckpt", config.accumulate_batches)
-    device = pick_device(config.accelerator)
+    learner = build_learner(run.config, prepared, run.start)
+    trainer = _fit_learner(run, learner)
+    if trainer.global_rank != 0:
+        return None
+    device, epochs = trainer.strategy.root_device, trainer.current_epoch
+    fitted = Fitted(learner, epochs, None, learner.seconds, peak_memory(device), device)
+    epoch = _load_best(run, learner)
+    best = getattr(trainer.checkpoint_callback, "best_model_score", None)
+    if best is None:  # not validated
+        return fitted
+    fitted = replace(fitted, best_score=float(best))
+    words, before = f"{epoch} of {epochs}", learner.start_score
+    text = f"best epoch: {words}, {validation_title(run.config)} {float(best):.3f}"
+    run.say(text if before is None else f"{text} ({before:.3f} before training)")
+    return fitted if before is None else _averaged(run, fitted, f"epoch {words}")
+
+
+def _fit_learner(run: Run, learner: Learner) -> pl.Trainer:
+    """Trains to the end, from the last checkpoint if a run is resumed."""
+    stop_key = StopKey(
+        run.folder / CHECKPOINTS / LAST, run.config.accumulate_batches, run.resume_command
+    )
+    validates = len(learner.prepared.triples("valid", "seen")) > 0
+    device = pick_device(run.config.accelerator)
     exact = repeatable(device) if isinstance(learner, GraphLearner) else nullcontext()
-    with quiet(), stop_key.listening(), _leading(run.folder), tf32(), exact:
+    with quiet(), stop_key.listening(), leading(run.folder), tf32(), exact:
         trainer = _trainer(run, validates, stop_key)
         try:
             trainer.fit(learner, ckpt_path=run.last)
@@ -393,48 +260,48 @@ def _fit(run: Run, prepared: PreparedGraph) -> Fitted | None:
                 f"{run.last}: can't resume: truncated, or of another model ({error})"
             ) from error
         stop_key.check()
-    if trainer.global_rank != 0:
-        return None
-    device = trainer.strategy.root_device
-    seconds, peak = learner.seconds, peak_memory(device)
-    best = run.folder / CHECKPOINTS / "best.ckpt"
+    return trainer
+
+
+def _load_best(run: Run, learner: Learner) -> int:
+    """Loads the best weights in validation, or the last ones; returns the number of their epoch.
+
+    The learner also gets the validation score before training, of a model that isn't new.
+    """
+    best = run.folder / CHECKPOINTS / BEST
     if not best.is_file():  # not validated, or the time was over before
-        best = best.with_name("last.ckpt")
+        best = best.with_name(LAST)
     kept = read_checkpoint(best)
     try:
         learner.load_state_dict(kept["state_dict"])
     except UNREADABLE as error:
         raise ModelError(f"{best}: not a checkpoint of this model ({error})") from error
-    best_score = getattr(trainer.checkpoint_callback, "best_model_score", None)
-    score, averaged = None if best_score is None else float(best_score), None
-    if score is not None:
-        epoch = f"epoch {kept['epoch'] + 1} of {trainer.current_epoch}"
-        learner.start_score = before = kept.get("start_score")
-        title = f"the best {validation_title(config)}, {score:.3f}"
-        if before is None:
-            run.say(f"kept the model of {epoch}: {title}")
-        else:
-            run.say(f"the model of {epoch} has {title} ({before:.3f} before training)")
-            start = build_learner(config, learner.prepared, run.start)
-            with quiet(), tf32():
-                averaged = average_with_start(learner, start, score, device)
-            which = "the model" if config.init == "model" else "the pre-trained model"
-            run.say(averaged.words(epoch, which))
-            score = averaged.own_score
-    return Fitted(learner, trainer.current_epoch, score, seconds, peak, device, averaged)
+    learner.start_score = kept.get("start_score")
+    return int(kept["epoch"]) + 1
+
+
+def _averaged(run: Run, fitted: Fitted, epoch: str) -> Fitted:
+    """Averages the weights with those before training, if that validates better."""
+    assert fitted.best_score is not None
+    start = build_learner(run.config, fitted.learner.prepared, run.start)
+    with quiet(), tf32():
+        averaged = average_with_start(fitted.learner, start, fitted.best_score, fitted.device)
+    which = "the model" if run.config.init == "model" else "the pre-trained model"
+    run.say(averaged.words(epoch, which))
+    return replace(fitted, best_score=averaged.own_score, averaged=averaged)
 
 
 def _with_another_rate(run: Run) -> str:
     """Says how to go on with a lower learning rate after a loss that isn't finite."""
     rate = f"--set learning_rate={run.config.learning_rate / 4:.2g}"
-    last = run.folder / CHECKPOINTS / "last.ckpt"
+    last = run.folder / CHECKPOINTS / LAST
     if not last.is_file():
         return f"There is no checkpoint yet: start again with {rate} and another --out."
     step = read_checkpoint(last)["global_step"]
     return (
         f"The last checkpoint is good: {last}, of step {step:,}. Go on from there with a lower "
-        f"rate: pathe train DATA --resume --out {run.folder} {rate}. Or start again with a lower "
-        "gradient_clip, or with context_counts=log1p."
+        f"rate: {run.resume_command} {rate}. Or start again with a lower gradient_clip, or with "
+        "context_counts=log1p."
     )
 
 
@@ -496,7 +363,7 @@ def _record(
 ) -> dict[str, Any]:
     """Writes the result and plots it."""
     result = result | {
-        "command": shlex.join(["pathe", *sys.argv[1:]]),
+        "command": run.options.command,
         "data": prepared.kg.name,
         "fingerprint": run.fingerprint,
         "commit": commit(),
@@ -532,107 +399,6 @@ def _start_digest(run: Run) -> str | None:
             return model_digest(run.folder / START)
 
 
-def read_result(folder: Path) -> dict[str, Any]:
-    """Reads the result of a finished run."""
-    path = folder / RESULT
-    try:
-        result = json.loads(read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: not valid JSON ({error}): truncated or modified.") from None
-    if not isinstance(result, dict):
-        raise ModelError(f"{path}: expected the result of a run: truncated or modified.")
-    return result
-
-
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Reads the metrics of a run, one record per epoch."""
-    return read_metric_lines(folder / METRICS)
-
-
-def free_folder(wanted: Path) -> Path:
-    """Returns the folder, numbered if it exists; in a worker process, the run's folder."""
-    if "PATHE_RUN" in os.environ:
-        return Path(os.environ["PATHE_RUN"])
-    path, n = wanted, 2
-    while path.exists():
-        path, n = wanted.with_name(f"{wanted.name}-{n}"), n + 1
-    return path
-
-
-@contextmanager
-def _leading(folder: Path) -> Iterator[None]:
-    """Passes the run's folder to the worker processes that Lightning starts."""
-    os.environ["PATHE_RUN"] = str(folder)
-    try:
-        yield
-    finally:
-        del os.environ["PATHE_RUN"]
-
-
-def differences(stored: dict[str, Any], wanted: dict[str, Any]) -> str:
-    """Describes settings that differ, except for hardware settings and max_epochs."""
-    stored = Config().as_dict() | current_names(stored)  # settings added later had their default
-    free = ("max_epochs", "minutes", "accelerator", "devices", "precision", "cuda_graphs")
-    changed = [k for k, v in wanted.items() if stored.get(k) != v and k not in free]
-    return ", ".join(f"{k} was {stored.get(k)!r}, now {wanted[k]!r}" for k in changed)
-
-
-def _ended(folder: Path, config: Config, last: Path | None) -> int | None:
-    """Returns the epochs of a run that is finished, by early stopping or max_epochs, or None."""
-    if last is None:
-        return None
-    longer = config.max_epochs > _stored_settings(folder).get("max_epochs", config.max_epochs)
-    try:
-        state = read_checkpoint(last)
-        waits = [v["wait_count"] for k, v in state["callbacks"].items() if "EarlyStopping" in k]
-        epochs = int(state["epoch"]) + 1
-    except UNREADABLE:
-        return None  # `_fit` raises the error
-    stopped = not longer and any(wait >= config.patience for wait in waits)
-    return epochs if stopped or epochs >= config.max_epochs else None
-
-
-def resumed_config(folder: Path) -> Config:
-    """Returns the settings that a run was started with."""
-    stored = _stored_settings(folder)
-    stored.pop("data_fingerprint", None)
-    return configure(settings=stored, source=str(folder / SETTINGS))
-
-
-def n_nodes(config: Config) -> int:
-    """Returns the machines that torchrun started processes on, 1 without it."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ:
-        return 1
-    world, local = (int(os.environ[key]) for key in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    if config.devices != local:
-        raise ConfigError(
-            f"torchrun started {local} processes on this machine, but devices={config.devices}. "
-            f"Add --set devices={local}."
-        )
-    return world // local
-
-
-def _number() -> int:
-    """Returns the number of this process among those that train together."""
-    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")))
-
-
-def follow(folder: Path | None) -> None:
-    """Waits for the first process of torchrun to open the run, in all other processes."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ or "PATHE_RUN" in os.environ:
-        return
-    if folder is None:
-        raise ConfigError("torchrun needs the run's folder: --out RUN.")
-    if _number() == 0:
-        return
-    until = time.monotonic() + OPEN_SECONDS
-    while not (folder / SETTINGS).is_file():
-        if time.monotonic() > until:
-            raise TrainingError(f"{folder}: the first process has not opened this run.")
-        time.sleep(0.1)
-    os.environ["PATHE_RUN"] = str(folder)
-
-
 def trainer_options(config: Config) -> dict[str, Any]:
     """Returns the arguments of a Lightning Trainer that depend on settings."""
     accelerator = "gpu" if pick_device(config.accelerator).type == "cuda" else "cpu"
@@ -660,11 +426,11 @@ def trainer_options(config: Config) -> dict[str, Any]:
 def _trainer(run: Run, validates: bool, stop_key: StopKey) -> pl.Trainer:
     config, folder, options = run.config, run.folder, trainer_options(run.config)
     callbacks: list[pl.Callback] = [stop_key, MetricLines(folder / METRICS)]
-    shows_bar = run.shows_progress and sys.stderr.isatty()
+    shows_bar = run.options.progress_bar and sys.stderr.isatty()
     left = TimeLeft(config.minutes)
     if shows_bar:
         callbacks += [left, Bar(10 if options["accelerator"] == "cpu" else 20, left)]
-    elif run.shows_progress:
+    elif run.options.progress_bar:
         callbacks += [left, EpochLines(run.say, validation_title(config), left)]
 
     def keep(name: str, **more: Any) -> Keep:

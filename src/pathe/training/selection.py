@@ -5,34 +5,35 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from pathe.core.config import Config, configure
-from pathe.core.errors import ConfigError, Interrupted, TrainingError
+from pathe.core.errors import ConfigError
 from pathe.core.files import replacing, write_json
 from pathe.core.hardware import pick_device
 from pathe.core.yaml_files import read_settings_file
 from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.evaluation.metrics import mean_mrr
 from pathe.evaluation.ranking import sampled
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.model.artifact import CARD, load_model, save_model
 from pathe.model.builder import build_scorer
 from pathe.training.graph_learner import validate
 from pathe.training.learner import validation_title
-from pathe.training.run import (
+from pathe.training.run import Options, train
+from pathe.training.run_folder import (
     METRICS,
     MODEL,
     REPORT,
     RESULT,
     SETTINGS,
-    Say,
     check_resumable,
     owned,
     read_result,
-    train,
 )
 
 CANDIDATES = "candidates"  # folder of the runs
@@ -44,26 +45,23 @@ def train_best(
     kg: KnowledgeGraph | PreparedGraph,
     candidates: Mapping[str, Config],
     folder: Path,
-    *,
-    resume: bool = False,
-    say: Say = lambda text: None,
-    progress_bar: bool = True,
+    options: Options | None = None,
 ) -> dict[str, Any]:
     """Trains a model per candidate in `folder`/candidates and returns the best one's result.
 
     The best in validation, ranked among all entities, is copied to `folder`. A resumed run skips
     candidates that are finished.
     """
-    with owned(folder, resume):
-        return _train_best(prepare(kg), candidates, folder, resume, say, progress_bar)
+    options = options or Options()
+    with owned(folder, options.resume):
+        return _train_best(prepare(kg), candidates, folder, options)
 
 
 def _train_best(
-    prepared: PreparedGraph, candidates: Mapping[str, Config], folder: Path,
-    resume: bool, say: Say, progress_bar: bool,
-) -> dict[str, Any]:  # fmt: skip
-    begin = time.perf_counter()
-    if not resume:
+    prepared: PreparedGraph, candidates: Mapping[str, Config], folder: Path, options: Options
+) -> dict[str, Any]:
+    begin, say = time.perf_counter(), options.say
+    if not options.resume:
         with replacing(folder / PLAN) as aside:
             plan = {name: config.as_dict() for name, config in candidates.items()}
             aside.write_text(yaml.safe_dump(plan, sort_keys=False), encoding="utf-8")
@@ -76,7 +74,9 @@ def _train_best(
         if (place / RESULT).is_file():
             result = read_result(place)
         else:
-            result = _train(prepared, config, place, folder, say=say, progress_bar=progress_bar)
+            begun = (place / SETTINGS).is_file()
+            how = replace(options, resume=begun, resume_folder=folder)
+            result = train(prepared, config, place, how)
         found[name] = {
             "valid_score": _score(place, config, prepared),
             "parameters": result["parameters"],
@@ -94,19 +94,6 @@ def _train_best(
 
 def _place(folder: Path, name: str) -> Path:
     return folder / CANDIDATES / name.replace(" ", "-")
-
-
-def _train(
-    prepared: PreparedGraph, config: Config, place: Path, folder: Path, **options: Any
-) -> dict[str, Any]:
-    """Trains a candidate, or resumes it."""
-    try:
-        return train(prepared, config, place, resume=(place / SETTINGS).is_file(), **options)
-    except Interrupted as stopped:
-        text = f"Stopped and saved. Resume with: pathe train DATA --resume --out {folder}"
-        raise Interrupted(text, stopped.code - 128) from None
-    except TrainingError as error:  # the run to resume is that of all candidates
-        raise TrainingError(str(error).replace(f"--out {place}", f"--out {folder}")) from None
 
 
 def stored_candidates(folder: Path | None) -> dict[str, Config] | None:
@@ -127,8 +114,7 @@ def _score(place: Path, config: Config, prepared: PreparedGraph) -> float:
     artifact, prepared = load_model(place), prepared.on(pick_device(config.accelerator))
     scorer = build_scorer(artifact.model.to(prepared.device), config, prepared)
     triples_M3 = sampled(prepared.triples("valid", "seen"), VALID_TRIPLES)
-    metrics = validate(scorer, triples_M3, config.task).values()
-    return sum(float(one["mrr"]) for one in metrics) / len(metrics)
+    return mean_mrr(validate(scorer, triples_M3, config.task))
 
 
 def _keep(folder: Path, best: str, about: dict[str, Any]) -> dict[str, Any]:

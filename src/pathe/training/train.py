@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,10 +20,12 @@ from pathe.graph.leakage import warnings_of
 from pathe.graph.prepared import PreparedGraph, prepare
 from pathe.model.artifact import Artifact, load_model
 from pathe.training import run as runs
-from pathe.training import selection, timing
+from pathe.training import run_folder, selection, timing
 from pathe.training.costs import in_words, minutes_words
 from pathe.training.defaults import BUDGET, plan, plan_from
 from pathe.training.memory import check_memory
+from pathe.training.processes import free_folder, is_leader, leader_folder
+from pathe.training.start import build_learner
 
 QUICK, QUICK_TEST = 0.5, 15.0  # minutes of training in a quick run, seconds of its evaluation
 MANY_SECONDS = 1200  # over this, the options that shorten training are named
@@ -94,6 +95,7 @@ def train(
     resume: bool = False,
     say: runs.Say = lambda text: print(text, file=sys.stderr),
     progress_bar: bool = True,
+    command: str | None = None,
     **settings: Any,
 ) -> TrainedRun:
     """Trains on a graph, or on a file, folder or data set, and returns the run.
@@ -101,39 +103,36 @@ def train(
     Without a `config`, chooses settings, and tries several models on small graphs, as `pathe train`
     does. `minutes`, `seed`, `task` and all other settings of `Config` can be given by name. `quick`
     stands for half a minute of training. `start` is a model or run to start from instead of the
-    pre-trained model. `out` is the run's folder, by default a new one in `runs`.
+    pre-trained model. `out` is the run's folder, by default a new one in `runs`. `command` is the
+    command line to record in the result, if there was one.
     """
-    out = settings.pop("folder", out)  # its name in earlier versions
     settings = current_names(settings) | ({"accelerator": device} if device != "auto" else {})
     _check(config, settings, quick, start)
     model = load_model(start) if isinstance(start, str | Path) else start
     prepared = prepare(_read(data, model, drops=config is None, say=say))
-    if "PATHE_RUN" not in os.environ:  # the first process tells
+    if is_leader():
         for text in warnings_of(prepared):
             say(f"warning: {text}")
     job, words = _choose(
         prepared, config, Path(out) if out else None, settings, model, quick, resume
     )
     if model is not None:
-        say(
-            "goes on from the given model"
-            if start is model
-            else f"goes on from the model in {start}"
-        )
+        which = "the given model" if start is model else f"the model in {start}"
+        say(f"continuing from {which}")
     if words:
         say(f"settings for this graph: {words}")
     task = next(iter(job.candidates.values())).task
     usual = Path("runs") / f"{prepared.kg.name.replace(':', '-')}-{task}"
-    folder = Path(out) if out else runs.free_folder(usual)
-    if not resume and "PATHE_RUN" not in os.environ:
-        runs.check_free(folder)
-    candidates = _timed(prepared, job, say) if "PATHE_RUN" not in os.environ else job.candidates
+    folder = Path(out) if out else free_folder(usual)
+    if not resume and is_leader():
+        run_folder.check_free(folder)
+    candidates = _timed(prepared, job, say) if is_leader() else job.candidates
     say(f"run folder: {folder}")
-    more: dict[str, Any] = {"resume": resume, "say": say, "progress_bar": progress_bar}
+    how = runs.Options(resume, say, progress_bar, command)
     if len(candidates) > 1:
-        return TrainedRun(folder, selection.train_best(prepared, candidates, folder, **more))
+        return TrainedRun(folder, selection.train_best(prepared, candidates, folder, how))
     [only] = candidates.values()
-    return TrainedRun(folder, runs.train(prepared, only, folder, start=model, **more))
+    return TrainedRun(folder, runs.train(prepared, only, folder, how, model))
 
 
 def _check(config: Config | None, settings: dict[str, Any], quick: bool, start: object) -> None:
@@ -180,15 +179,14 @@ def _choose(
     model: Artifact | None, quick: bool, resume: bool,
 ) -> tuple[_Job, str]:  # fmt: skip
     """Returns what to train, and a description of what was chosen."""
-    leader = os.environ.get("PATHE_RUN")  # set in data-parallel worker processes
-    if place := Path(leader) if leader else out if resume else None:
+    if place := leader_folder() or (out if resume else None):
         stored = selection.stored_candidates(place)
         if stored and "minutes" in settings:
             raise ConfigError("--minutes can't be changed for a run that tries several models.")
-        kept = stored or {"": runs.resumed_config(place)}
+        kept = stored or {"": run_folder.resumed_config(place)}
         candidates = {name: configure(c, settings, "--set") for name, c in kept.items()}
-        done = 0 if stored else len(runs.read_metrics(place))
-        begin = place / runs.START
+        done = 0 if stored else len(run_folder.read_metrics(place))
+        begin = place / run_folder.START
         model = load_model(begin) if begin.is_dir() else None
         return _Job(candidates, model, None, False, done), ""
     if resume:
@@ -213,7 +211,7 @@ def _timed(prepared: PreparedGraph, job: _Job, say: runs.Say) -> dict[str, Confi
     for name, config in job.candidates.items():
         device = pick_device(config.accelerator)
         check_memory(config, prepared)
-        pace = timing.measure(runs.build_learner(config, prepared, job.start), device)
+        pace = timing.measure(build_learner(config, prepared, job.start), device)
         if job.given is not None:
             limit = 60 * config.minutes or (2 * BUDGET if config.init != "none" else float("inf"))
             if pace.training(config, prepared) > limit:
