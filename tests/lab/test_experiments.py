@@ -340,16 +340,14 @@ def test_the_inductive_table_has_a_column_a_pair():
     [row] = [x for x in tables([summary, bridged]).splitlines() if "(ours), with bridges" in x]
     assert [cell.strip() for cell in row.split("|")][4] == ".970"
     lines = tables([summary]).splitlines()
-    assert (
-        "Hits@10 .970 instead of at least .980"
-        in lines[lines.index("## Bars that were missed") + 2]
-    )
+    words = "| FB15k-237 v2, ours, inductive prediction: Hits@10 | {} | {} | **missed** |"
+    assert any(line.startswith(words.format(".980", ".970")) for line in lines)
     just_below = {
         "sampled:50": {"hits_at_10": spread(0.96996)},
         "full": summary["inference"]["full"],
     }
     close = summary | {"bars": {"hits_at_10": 0.97}, "inference": just_below}
-    assert "Hits@10 .96996 instead of at least .970" in tables([close])
+    assert words.format(".970", ".96996") in tables([close])
     [ours] = [line for line in lines if "(ours)" in line]
     assert [cell.strip() for cell in ours.split("|")][3] == ".970 ± .001"
     assert ours.count("| -") == 7
