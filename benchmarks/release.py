@@ -53,7 +53,7 @@ def try_package(python: str, package: Path, tests: bool) -> dict[str, Any]:
         run(*install, package, cwd=place)
         seconds = time.perf_counter() - begin
         run(programs / "pip", "check", cwd=place)
-        about = json.loads(run(programs / "python", "-c", ABOUT, cwd=place))
+        about: dict[str, Any] = json.loads(run(programs / "python", "-c", ABOUT, cwd=place))
         pathe = programs / "pathe"
         [answer] = json.loads(run(pathe, "predict", *QUERY, "--json", cwd=place))
         assert answer["name"] == "Seine", answer

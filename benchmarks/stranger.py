@@ -82,7 +82,7 @@ class Clock:
     def seconds(self, *names: str) -> float:
         """Returns the seconds of steps by the first word of their names, all by default."""
         found = [s["seconds"] for s in self.steps if not names or s["step"].split()[0] in names]
-        return round(sum(found), 2)
+        return float(round(sum(found), 2))
 
 
 def main() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import subprocess
 
 import pytest
 from support.places import DATA, ROOT, needs_data
@@ -22,6 +24,15 @@ def test_every_file_has_its_row():
     text = (ROOT / "docs" / "results.md").read_text()
     named = set(re.findall(r"results/([\w.-]+)\.json", text))
     assert named == {p.stem for p in (ROOT / "results").glob("*.json")}
+
+
+def test_every_experiment_has_a_result_or_is_named_as_missing():
+    text = (ROOT / "docs" / "results.md").read_text().split("## What is missing")[1]
+    names = {p.stem for p in (ROOT / "experiments").glob("*.yaml")}
+    missing = names - {p.stem for p in (ROOT / "results").glob("*.json")}
+    assert {name for name in names if f"`{name}`" in text} == missing
+    ships = {name for name in names if read_experiment(name, ROOT / "experiments").ships}
+    assert {folder.name for folder in FOLDERS} & names <= ships  # others are made by --models
 
 
 def test_the_tables_are_those_that_the_files_make(tmp_path):
@@ -427,6 +438,22 @@ def test_what_is_said_of_pre_training_is_what_was_measured():
     assert (
         "from {} to {}. A run with more and larger subgraphs reached {};".format(*figures) in prose
     )
+
+
+def test_pages_say_where_the_weights_are_that_the_shipped_model_started_from():
+    run = json.loads((ROOT / "results" / "pretraining" / "shipped.json").read_text())
+    how = (ROOT / "docs" / "howto" / "reproduce.md").read_text()
+    [commit] = re.findall(r"git checkout ([0-9a-f]{7}) --", how)
+    assert f"at commit {commit}" in (SHIPPED / "README.md").read_text()
+    for text in (how, (ROOT / "docs" / "experiments.md").read_text()):
+        assert f"`{run['start'][:8]}`" in text
+    for summary in SUMMARIES:
+        assert summary.get("start") in (None, run["start"], model_digest(SHIPPED))
+    file = f"{commit}:src/pathe/model/shipped/model.safetensors"
+    stored = subprocess.run(["git", "show", file], cwd=ROOT, capture_output=True)
+    if stored.returncode:
+        pytest.skip("a checkout without its history")
+    assert hashlib.sha256(stored.stdout).hexdigest() == run["start"]
 
 
 def test_the_card_of_the_shipped_model_is_that_of_its_run():
