@@ -85,7 +85,9 @@ def main() -> None:
     asked = parser.parse_args()
     packages = sorted(path.resolve() for path in asked.dist.glob("pathe-*"))
     if len(packages) != 2:
-        raise SystemExit(f"{asked.dist}: expected one wheel and one sdist. Run `python -m build` first.")
+        raise SystemExit(
+            f"{asked.dist}: expected one wheel and one sdist. Run `python -m build` first."
+        )
     rows = []
     for python in [sys.executable, *asked.python]:
         for package in packages:

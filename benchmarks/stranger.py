@@ -29,7 +29,7 @@ GAPS = f"pathe missing {OWN} -k 5"
 
 
 def own_facts() -> list[tuple[str, str, str]]:
-    """Returns facts of a made-up file: teas, their regions, kinds and shops."""
+    """Returns the facts of a made-up file: teas, their regions, kinds and shops."""
     regions = {"India": "Assam Darjeeling Nilgiri", "China": "Yunnan Fujian Anhui",
                "Japan": "Uji Shizuoka Yame", "Sri Lanka": "Dimbula Uva Kandy"}  # fmt: skip
     kinds, facts = ("black", "green", "oolong", "white"), []
@@ -90,6 +90,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         clock.step("clone", f"git clone --quiet {ROOT} pathe", place)
+        head = ["git", "rev-parse", "HEAD"]
+        commit = subprocess.check_output(head, cwd=place / "pathe", text=True).strip()
         clone, programs = place / "pathe", place / "pathe" / ".venv" / "bin"
         install, first = readme_commands((clone / "README.md").read_text("utf-8"))
         clock.step("environment", f"{sys.executable} -m venv .venv", clone)
@@ -106,6 +108,7 @@ def main() -> None:
         for command in first:
             clock.step(f"README: {' '.join(command.split()[:2])}", command, clone, programs)
     about = provenance(0, "python benchmarks/stranger.py") | {
+        "commit": commit,
         "bar_seconds": BAR,
         "answer_seconds": total,  # from the clone to the explained answer
         "install_seconds": clock.seconds("environment", "install"),

@@ -215,6 +215,16 @@ def test_trying_other_settings_touches_no_result(place):
         assert "drop --set" in found.stderr
 
 
+def test_a_page_is_rebuilt_without_running_an_experiment(place):
+    (place / "page.md").write_text("<!-- tables -->\nold\n<!-- end of tables -->\n")
+    (place / "results").mkdir()
+    found = pathe("reproduce", "--page", "page.md", cwd=place)
+    assert found.returncode == 0, found.stderr
+    assert "wrote page.md" in found.stderr
+    assert "old" not in (place / "page.md").read_text()
+    assert not (place / "runs").exists()
+
+
 def test_a_page_without_its_marks_is_refused_before_any_work(place):
     (place / "page.md").write_text("before\n<!-- tables -->\nIMPORTANT\n")
     for page in ("page.md", "none.md"):
@@ -311,7 +321,7 @@ def test_bad_experiments_are_refused(place, changes, words):
         lab.read_experiment("toy", place / "experiments")
 
 
-def test_what_is_missing_is_named(place):
+def test_errors_name_missing_experiments_keys_and_data(place):
     with pytest.raises(UnknownNameError, match=r"Closest: 'toy'\. All: toy"):
         lab.read_experiment("toys", place / "experiments")
     (place / "experiments" / "bare.yaml").write_text("table: link\n")

@@ -131,6 +131,17 @@ def test_commands_in_its_sentences_work(tmp_path):
 
 
 @pytest.mark.slow
+def test_the_demo_of_the_makefile_runs(tmp_path):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    (tmp_path / "Makefile").symlink_to(ROOT / "Makefile")
+    command = ["make", "--assume-old=setup", "demo", f"BIN={Path(sys.executable).parent}"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"test MRR 0\.\d+: fine", done.stdout)
+    assert not (tmp_path / ".venv").exists()
+
+
+@pytest.mark.slow
 def test_the_server_starts_as_the_readme_says():
     pytest.importorskip("fastapi")
     from support.server import running

@@ -34,7 +34,9 @@ class LabOptions:
     models: Path | None = option(
         None, "Folder for the models to publish. Default: models are not written."
     )
-    page: Path | None = option(None, "Rebuild this page (Markdown) from all results.")
+    page: Path | None = option(
+        None, "Rebuild this page (Markdown) from all results. Needs no experiment."
+    )
     set_: list[str] | None = option(
         None,
         "Try another setting; repeatable. Such runs have their own folder, and results are kept "
@@ -72,6 +74,9 @@ def reproduce(
     """
     from pathe.lab import experiments as lab
 
+    if not names and folders.page is not None:
+        folders.write_page(folders.results or Path("results"))
+        return
     if not names:
         _list_experiments(folders.experiments)
         return
