@@ -2,8 +2,8 @@
 
     python benchmarks/release.py --python python3.10 --python python3.12 --write
 
-tries other versions of Python, too, and writes benchmarks/release.json. `--tests` also runs the
-fast tests there, with one worker.
+tries the wheel with other versions of Python, too, and writes benchmarks/release.json. `--tests`
+also runs the fast tests with each of them, with one worker.
 """
 
 from __future__ import annotations
@@ -88,16 +88,15 @@ def main() -> None:
         raise SystemExit(
             f"{asked.dist}: expected one wheel and one sdist. Run `python -m build` first."
         )
-    rows = []
-    for python in [sys.executable, *asked.python]:
-        for package in packages:
-            rows.append(try_package(python, package, asked.tests and package.suffix == ".whl"))
-            console.print(f"Python {rows[-1]['python']}, {rows[-1]['package']}: works")
-    if asked.write:
-        options = [option for option in sys.argv[1:] if not Path(option).is_absolute()]
-        command = " ".join(["python benchmarks/release.py", *options])
-        about = provenance(0, command) | {"results": rows}
-        (HERE / "release.json").write_text(json.dumps(about, indent=2) + "\n")
+    wheel, sdist = packages if packages[0].suffix == ".whl" else packages[::-1]
+    about = provenance(0, "python benchmarks/release.py --write, and --python of each version")
+    about["results"] = rows = []
+    wanted = [(python, wheel) for python in [*asked.python, sys.executable]]
+    for python, package in [*wanted, (sys.executable, sdist)]:
+        rows.append(try_package(python, package, asked.tests and package == wheel))
+        console.print(f"Python {rows[-1]['python']}, {rows[-1]['package']}: works")
+        if asked.write:
+            (HERE / "release.json").write_text(json.dumps(about, indent=2) + "\n")
 
 
 if __name__ == "__main__":
