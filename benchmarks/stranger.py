@@ -74,7 +74,7 @@ class Clock:
         seconds = time.perf_counter() - begin
         if done.returncode:
             raise SystemExit(f"{command}:\n{done.stdout}\n{done.stderr}")
-        shown = command.replace(str(ROOT), "REPOSITORY").replace(sys.executable, "python3")
+        shown = command.replace(sys.executable, "python3").replace(str(ROOT), "REPOSITORY")
         self.steps.append({"step": name, "command": shown, "seconds": round(seconds, 2)})
         console.print(f"{seconds:7.1f} s  {name}")
         return done.stdout
