@@ -53,11 +53,12 @@ docs: setup  ## build the documentation site in site/; a warning is an error
 docs-serve: setup  ## show the documentation on http://127.0.0.1:8000 while you write it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve --livereload --watch src --watch website
 
-release-check: setup  ## build wheel and sdist in dist/ and check them
+release-check: setup  ## build wheel and sdist in dist/, check them, and install and use both in clean environments
 	rm -rf build dist
 	$(BIN)/python -m build
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/check-wheel-contents dist/*.whl
+	$(BIN)/python benchmarks/release.py
 
 check: setup  ## run what CI runs: formatting, lint, types, docs, packages, all tests
 	$(BIN)/ruff format --check src tests benchmarks examples website

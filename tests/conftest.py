@@ -28,7 +28,11 @@ def _few_pictures(request, monkeypatch):
 
     assert evidence_plot.plot_figure  # has the real one already, and keeps it
     if not request.node.get_closest_marker("pictures"):
-        monkeypatch.setattr(plots, "plot_figure", lambda path, *_: path.write_text("not drawn"))
+        monkeypatch.setattr(plots, "plot_figure", _not_drawn)
+
+
+def _not_drawn(path, *_, **__):
+    path.write_text("not drawn")
 
 
 @pytest.fixture

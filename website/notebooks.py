@@ -7,7 +7,7 @@ from typing import Any
 
 START = (
     "Run this notebook in a folder that has the folders `examples` and `models` of the repository, "
-    "with an environment in which PathE is installed (`pip install 'pathe[all]'`)."
+    "with an environment in which PathE is installed with all extras."
 )
 _FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$\n?", re.M | re.S)
 

@@ -129,7 +129,7 @@ def test_bad_input_is_one_clear_error(tmp_path, graph_file):
     )
 
 
-def test_what_is_plainly_wrong_is_said_before_slow_imports(tmp_path, graph_file):
+def test_invalid_options_are_refused_before_slow_imports(tmp_path, graph_file):
     code = """
 import sys
 from pathe.cli.main import main
@@ -216,7 +216,7 @@ def test_skip_reports_what_it_skipped(tmp_path):
     assert f"1 bad line skipped; the first: {bad}, line 2: expected 3 columns" in found.stderr
 
 
-def test_an_empty_part_of_a_split_is_told(tmp_path):
+def test_an_empty_part_of_a_split_is_reported(tmp_path):
     path = tmp_path / "x.tsv"
     path.write_text("".join(f"a{i}\tr\tb{i}\n" for i in range(10)))
     found = pathe("analyze", path, "--split", "0.8,0.1,0.1", "--json")
@@ -242,7 +242,7 @@ def test_random_entities_take_any_seed(graph_file):
 
 
 @pytest.mark.parametrize("more", [("-n", "3000"), ("-n", "3000", "--json"), ("-n", "1")])
-def test_a_closed_pipe_is_no_error(graph_file, more):
+def test_a_closed_pipe_is_not_an_error(graph_file, more):
     command = [*COMMAND, "paths", str(graph_file), "--entity", "e1", "--max-hops", "3", *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -150,7 +150,7 @@ def test_a_helping_process_takes_the_settings_of_the_run(place):
     assert train.call_args.args[1].bridge_hops == 2
 
 
-def test_the_settings_that_were_chosen_are_told_and_kept(place):
+def test_chosen_settings_are_printed_and_stored(place):
     made = pathe("train", "graph", *TINY, "--out", "chosen", cwd=place)
     assert "settings for this graph: vectors and bridges of" in made.stderr
     assert "a smaller batch" not in made.stderr
@@ -209,7 +209,7 @@ def test_two_processes_of_torchrun_have_the_losses_of_one(place, sampling):
         assert mine["valid_score"] == pytest.approx(theirs["valid_score"], abs=0.02)
 
 
-def test_seed_and_device_are_settings_and_the_time_is_told(place):
+def test_seed_and_device_are_settings_and_the_time_is_printed(place):
     made = pathe("train", "graph", *TINY, "--seed", "7", "--device", "cpu", "--out", "s", cwd=place)
     assert made.returncode == 0, made.stderr
     kept = yaml.safe_load((place / "s" / "config.yaml").read_text())

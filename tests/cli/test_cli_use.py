@@ -286,7 +286,7 @@ def test_a_graph_that_calls_relations_otherwise(ask, place):
         (("schema", *USE, "--relation-map", "none.tsv"), "can't be read"),
     ],
 )
-def test_what_is_wrong_is_said_with_code_2(ask, place, args, words):
+def test_invalid_input_exits_with_code_2(ask, place, args, words):
     (place / "q2.tsv").write_text("e0001\tr1\t?\nnobody\tr1\t?\n")
     code, shown, said = ask(*args)
     assert (code, shown) == (2, "")

@@ -173,7 +173,7 @@ def test_closed_and_full_outputs(place):
 @pytest.mark.parametrize(
     "text", ["can't start new thread", "can't allocate memory", "could not create a primitive"]
 )
-def test_too_little_memory_is_told_in_words(monkeypatch, place, text):
+def test_too_little_memory_is_a_readable_error(monkeypatch, place, text):
     def fails(*given, **more):
         raise RuntimeError(text)
 

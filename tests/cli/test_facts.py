@@ -63,7 +63,7 @@ def test_gaps_with_filters_and_files(place):
     assert any(row["head"] == "person1" and row["relation"] == "nationality" for row in many)
 
 
-def test_claims_are_told_apart(place):
+def test_true_and_false_claims_are_separated(place):
     found = rows("classify", "people.csv", "--triples", "claims.csv", cwd=place)
     assert [row["tail"] for row in found] == ["country3", "country1", "city1"]
     assert [row["known"] for row in found] == [False, False, True]

@@ -45,7 +45,7 @@ def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
     assert synced[1] == "inner"
 
 
-def test_a_file_system_that_can_not_sync_is_no_error(tmp_path, monkeypatch):
+def test_a_file_system_without_sync_is_not_an_error(tmp_path, monkeypatch):
     def fsync(opened):
         raise OSError(22, "Invalid argument")
 
@@ -138,7 +138,7 @@ def test_a_folder_is_discarded_at_once(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("raw", [b"", b"[", b"[" * 100_000, b"\xff", b"9" * 5000])
-def test_what_is_not_json_is_a_value_error(tmp_path, raw):
+def test_invalid_json_is_a_value_error(tmp_path, raw):
     (tmp_path / "a.json").write_bytes(raw)
     with pytest.raises(ValueError, match=r".+"):
         read_json(tmp_path / "a.json")

@@ -52,7 +52,7 @@ def test_between_they_are_mixed():
     assert torch.equal(mixed.order(*given, bounded), bounded)
 
 
-def test_what_is_stored_is_what_was_fitted():
+def test_the_stored_prior_equals_a_new_fit():
     some = examples(100)
     one = Examples(some.features_BF, torch.zeros(200, dtype=torch.long), some.true_B)
     fitted = Truth(one, 1, 0)
@@ -60,7 +60,7 @@ def test_what_is_stored_is_what_was_fitted():
     assert torch.allclose(again(*one[:2]), fitted(*one[:2]))
 
 
-def test_other_graphs_teach_what_is_plain():
+def test_a_confident_answer_has_the_higher_prior():
     """The first of each side's features is the log probability of the answer, the next its rank."""
     sure, unsure = torch.zeros(2, FEATURES)
     sure[[0, 10]], sure[[7, 17]] = -0.01, 1.0  # the best answers, and expected

@@ -29,7 +29,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("planted", PLANTED.values(), ids=PLANTED)
-def test_planted_leakage_is_measured_and_told(planted):
+def test_planted_leakage_is_measured_and_reported(planted):
     train, valid, wanted = planted
     kg = knowledge_graph(train, valid, TEST)
     assert leakage(PreparedGraph(kg)) == CLEAN | wanted
@@ -53,7 +53,7 @@ def test_clean_splits_are_not_accused():
     assert leakage(PreparedGraph(knowledge_graph(TRAIN)))["copied"] is None
 
 
-def test_inverse_relations_of_a_random_split_are_told():
+def test_inverse_relations_of_a_random_split_are_reported():
     forward = [(i, 0, 50 + i) for i in range(50)]
     back = [(t, 1, h) for h, _, t in forward]
     test = forward[::5] + back[1::5]

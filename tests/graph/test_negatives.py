@@ -28,7 +28,7 @@ def test_negatives_come_from_the_pool_and_are_never_known(data, side, seed):
             assert fine == (fact not in facts)
 
 
-def test_negatives_are_uniform_over_what_is_left_and_drawn_anew():
+def test_negatives_are_uniform_over_the_entities_left_and_resampled():
     triples = torch.tensor([[0, 0, t] for t in range(5)])
     known = KnownTriples(triples)
     negatives, mask = corrupt(known, triples[:1], "tail", torch.arange(10), 20_000, seed=1)

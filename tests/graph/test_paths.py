@@ -138,7 +138,7 @@ def test_the_two_halves_of_a_path_are_independent():
     assert (joint - 1000).abs().max() < 200  # 6.5 standard deviations
 
 
-def test_seeds_change_what_is_mined_and_what_is_drawn():
+def test_seeds_change_mined_and_sampled_paths():
     graph = graph_of([(i, j % 2, (i * j + 1) % 40) for i in range(40) for j in range(1, 8)])
     store = mine_paths(graph, 10, 4, seed=0)
     assert not torch.equal(store.tokens_PT, mine_paths(graph, 10, 4, seed=1).tokens_PT)

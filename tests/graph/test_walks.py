@@ -95,7 +95,7 @@ def test_hops_are_independent_draws():
 
 
 @pytest.mark.parametrize("start", [-1, 3, 10**8])
-def test_a_start_that_is_no_entity_is_refused(start):
+def test_an_unknown_start_entity_is_refused(start):
     graph = graph_of([(0, 0, 1), (1, 0, 2)])
     with pytest.raises(IndexError, match="0 to 2"):
         sample_walks(graph.outgoing, torch.tensor([start]), 2, seed=0)

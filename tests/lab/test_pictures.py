@@ -4,12 +4,33 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from support.places import ROOT
 
-from pathe.lab.pictures import ABOUT, at_a_glance, methods, parts, picture, speed, transfer
-from pathe.lab.results_page import published, read_results, read_zero_shot
+from pathe.lab.pictures import (
+    ABOUT,
+    ANY_GRAPH,
+    PRETRAINED,
+    SPEED,
+    at_a_glance,
+    methods,
+    parts,
+    picture,
+    plotted,
+    speed,
+    transfer,
+)
+from pathe.lab.results_page import (
+    POSITIONS,
+    paths_per_triple,
+    published,
+    read_results,
+    read_zero_shot,
+)
+from pathe.model.artifact import model_digest
+from pathe.reports.plots import data_digest
 
 SUMMARIES = read_results(ROOT / "results")
 ZERO_SHOT = read_zero_shot(ROOT / "results")
@@ -61,16 +82,35 @@ def test_changes_are_differences_from_the_recipe():
     assert found["no bridges"] < -0.1
 
 
-def test_speed_is_the_ratio_to_a_peer(tmp_path):
-    path = tmp_path / "speed.json"
+def test_pictures_show_the_data_of_the_files():
+    """A stale picture names another digest. `pathe reproduce --page docs/results.md` draws it."""
+    docs, found = ROOT / "docs", plotted(SUMMARIES, ZERO_SHOT, published(), ROOT / "results")
+    shown = {f"results-{name}": data for name, data in found.items()}
+    shown["paths-per-triple"] = {
+        n: summary["metrics"] for n, summary in paths_per_triple(SUMMARIES).items()
+    }
+    shown["positions"] = model_digest(ROOT / "models" / POSITIONS)
+    for name, data in shown.items():
+        assert data_digest(data) in (docs / f"{name}.svg").read_text(), name
+    changed = [replace(found["accuracy"][0], mrr=0.999), *found["accuracy"][1:]]
+    assert data_digest(changed) != data_digest(found["accuracy"])
+
+
+def test_speed_is_in_queries_per_second(tmp_path):
+    (tmp_path / "benchmarks").mkdir()
     rows = [
         {"measure": "ranking, queries/s", "peer": "PyKEEN RotatE 5", "ours_per_s": 50.0,
          "peer_per_s": 5.0},
+        {"measure": "training positives/s", "peer": "PyKEEN X", "ours_per_s": 3, "peer_per_s": 2},
         {"measure": "embedding", "peer": "-", "ours_per_s": 7.0},
     ]  # fmt: skip
-    path.write_text(json.dumps({"results": rows}))
-    assert speed(path) == {"ranking\n(PyKEEN's RotatE)": 10.0}
-    assert speed(tmp_path / "none.json") == {}
+    (tmp_path / SPEED).write_text(json.dumps({"results": rows}))
+    assert speed(tmp_path) == {"PathE, node vectors": 50.0, "PyKEEN RotatE": 5.0}
+    rows = [{"measure": next(iter(PRETRAINED)), "seconds": 0.05}, {"measure": "?", "seconds": 1}]
+    (tmp_path / ANY_GRAPH).write_text(json.dumps({"results": rows}))
+    assert speed(tmp_path)["PathE, pre-trained\n(relation asked before)"] == 20
+    assert len(speed(ROOT)) == 5
+    assert speed(tmp_path / "none") == {}
 
 
 def test_only_plots_that_were_drawn_are_shown(tmp_path):

@@ -104,7 +104,7 @@ def test_a_trial_on_a_cluster_has_one_device(tmp_path):
         tune(toy(), SPACE, tmp_path / "t", settings=SHORT | {"devices": 2}, backend=in_this_process)
 
 
-def test_settings_that_do_not_fit_are_told_and_count_as_trials(tmp_path):
+def test_settings_that_do_not_fit_are_reported_and_count_as_trials(tmp_path):
     space = Space("odd", FIXED | {"dim": 8}, {"heads": [3, 2]})
     said: list[str] = []
     result = tune(toy(), space, tmp_path / "t", settings=SHORT, n_trials=6, seed=1, say=said.append)

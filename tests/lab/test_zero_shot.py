@@ -55,7 +55,7 @@ def test_every_graph_of_a_folder_is_evaluated_once(data, tmp_path):
 def test_bad_requests_are_refused_in_words(data, tmp_path):
     for args, words in (
         (("zero-shot",), "--data FOLDER"),
-        (("zero-shot", "wn18rr-link", "--data", "data"), "runs alone"),
+        (("zero-shot", "wn18rr-link", "--data", "data"), "can't be combined"),
         (("zero-shot", "--data", "."), None),
         (("zero-shot", "--data", "nothing"), "no folders"),
     ):

@@ -246,7 +246,7 @@ def test_a_spoilt_folder_is_refused_in_words(folder, spoil, words):
         load_model(folder)
 
 
-def test_no_folder_is_no_model(tmp_path):
+def test_a_missing_model_folder_is_an_error(tmp_path):
     with pytest.raises(ModelError, match="pathe train"):
         load_model(tmp_path)
 
@@ -289,7 +289,7 @@ def test_files_that_are_too_large_for_the_model_are_refused_before_they_are_read
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "relations.json"])
-def test_what_is_no_file_is_refused(folder, name):
+def test_only_regular_files_are_read(folder, name):
     (folder / name).unlink()
     os.mkfifo(folder / name)
     with pytest.raises(ModelError, match=r"expected a file|not a model folder"):

@@ -190,7 +190,7 @@ def test_kept_rows_have_the_edges_between_them():
     assert found == expected
 
 
-def test_all_kept_is_what_is_reached():
+def test_a_frontier_of_all_entities_keeps_the_reached_ones():
     edges, keep, sources = example()
     kept = keep_best(edges, keep, sources, HOPS, 60)
     for b, source in enumerate(sources.tolist()):

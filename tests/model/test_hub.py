@@ -139,7 +139,7 @@ def test_weights_with_false_lengths_are_refused(hub, what):
 
 
 @pytest.mark.parametrize("kind", ["fifo", "folder", "/dev/zero"])
-def test_what_is_no_file_is_not_pulled(hub, kind):
+def test_only_regular_files_are_pulled(hub, kind):
     push_model(MODEL, "me/umls")
     path = hub / "me/umls" / "model.safetensors"
     path.unlink()
@@ -161,7 +161,7 @@ def test_without_the_package_it_is_named(monkeypatch):
         pull_model("me/umls")
 
 
-def test_the_real_package_has_what_is_called():
+def test_huggingface_hub_has_the_functions_that_are_used():
     hub = pytest.importorskip("huggingface_hub")
     import inspect
 

@@ -66,7 +66,7 @@ def test_the_tables_are_those_of_the_files(table):
     assert body[0].splitlines() == lines
 
 
-def test_samples_are_told_and_bars_are_those_of_the_issue():
+def test_sample_sizes_are_stated_and_bars_match_the_issue():
     text = (ROOT / "docs" / "scale.md").read_text()
     for row in results("frontier"):
         assert row["triples"] == min(row["sample"], row["of_triples"])

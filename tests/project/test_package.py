@@ -109,7 +109,34 @@ def test_without_extras_it_predicts_trains_and_evaluates(
 def test_the_citation_names_the_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
     assert {"cff-version", "message", "title", "authors"} <= set(citation)
-    assert f'version = "{citation["version"]}"' in (ROOT / "pyproject.toml").read_text()
+    text = (ROOT / "pyproject.toml").read_text()
+    assert f'version = "{citation["version"]}"' in text
+    minors = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text)
+    assert minors == ["3.10", "3.11", "3.12", "3.13"]
+
+
+def test_the_changelog_begins_with_the_version_and_has_no_empty_part() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    lines = (ROOT / "CHANGELOG.md").read_text("utf-8").splitlines()
+    headings = [line for line in lines if line.startswith("#")]
+    assert headings[:2] == ["# Changes", f"## {citation['version']} ({citation['date-released']})"]
+    parts = [line for line in headings if line.startswith("### ")]
+    assert len(parts) == len(set(parts)) > 1
+    filled = [line for line in lines if line]
+    for heading in parts:
+        assert filled[filled.index(heading) + 1].startswith("- ")
+
+
+def test_docs_name_extras_that_exist() -> None:
+    """PathE is installed from a checkout; `pathe[X]` adds an extra to an installation."""
+    text = (ROOT / "pyproject.toml").read_text()
+    extras = re.findall(r"^(\w+) = \[", text.split("[project.optional-dependencies]")[1], re.M)
+    for page in [ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").rglob("*.md")]:
+        text = page.read_text("utf-8")
+        for name in re.findall(r"'(?:pathe|\.)\[([\w,]+)\]'", text):
+            assert set(name.split(",")) <= set(extras), f"{page.name}: {name}"
+        if page.name != "install.md":
+            assert not re.search(r"pip install '?pathe(\[all\])?'?[\s`]", text), page.name
 
 
 def test_the_workflow_runs_what_ci_runs() -> None:

@@ -101,7 +101,7 @@ def test_it_runs_and_prints_what_it_shows(tutorial: Path, tmp_path: Path) -> Non
         assert not absent(part.shown, output), f"block {number} printed {output}"
 
 
-def test_what_is_not_printed_is_noticed() -> None:
+def test_missing_output_is_noticed() -> None:
     output = "wrote europe: train 733, valid 92\n 1  Euro   10.70   96.4 %\n 2  Swiss franc\n"
     assert not absent(["wrote ... train 733", "1 Euro 9.1 5.0 %", "Swiss"], output)
     assert absent(["train 734"], output)

@@ -43,7 +43,9 @@ class LabOptions:
     models: Path | None = option(
         None, "Folder for the models to publish. Default: models are not written."
     )
-    page: Path | None = option(None, "Rebuild this page (Markdown) from all results.")
+    page: Path | None = option(
+        None, "Rebuild this page (Markdown) from all results. Needs no experiment."
+    )
     set_: list[str] | None = option(
         None,
         "Try another setting; repeatable. Such runs have their own folder, and results are kept "
@@ -51,7 +53,7 @@ class LabOptions:
         "--set",
         metavar="KEY=VALUE",
     )
-    cluster: str | None = option(None, f"{CLUSTER_HELP} A run is a task.", metavar=CLUSTER)
+    cluster: str | None = option(None, f"{CLUSTER_HELP} Each run is one task.", metavar=CLUSTER)
 
     def write_page(self, results: Path) -> None:
         """Rebuilds the page, and its plot of positions if that model is there."""
@@ -81,6 +83,9 @@ def reproduce(
     """
     from pathe.lab import experiments as lab
 
+    if not names and folders.page is not None:
+        folders.write_page(folders.results or Path("results"))
+        return
     if not names:
         _list_experiments(folders.experiments)
         return
@@ -129,7 +134,10 @@ def _on(backend: Backend) -> Callable[[KnowledgeGraph, list[Wanted]], None]:
 def _zero_shot(folders: LabOptions, names: list[str]) -> None:
     """Evaluates the pre-trained model on all graphs of the data folder."""
     if len(names) > 1 or folders.set_ or folders.models or folders.cluster:
-        raise PatheError("zero-shot runs alone, and without --set, --models and --cluster.")
+        raise PatheError(
+            "zero-shot can't be combined with other experiments or with --set, --models or "
+            "--cluster."
+        )
     if folders.data is None:
         raise PatheError("zero-shot needs the folder that holds the graphs: --data FOLDER.")
     from pathe.core.hardware import pick_device
@@ -171,7 +179,7 @@ class SearchOptions:
         None, "Fix a setting in all trials; repeatable.", "--set", metavar="KEY=VALUE"
     )
     cluster: str | None = option(
-        None, f"{CLUSTER_HELP} A trial is a task, trained to its end.", metavar=CLUSTER
+        None, f"{CLUSTER_HELP} Each trial is one task and trains without pruning.", metavar=CLUSTER
     )
 
 

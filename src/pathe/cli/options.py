@@ -216,7 +216,7 @@ class Files:
     )
     base_iri: str | None = _file_option(
         None,
-        "RDF: the start of IRIs that stand for plain names, read and written. Default: urn:pathe:",
+        "RDF: base IRI for names that aren't IRIs, when reading and writing. Default: urn:pathe:",
     )
     sparql_query: Path | None = _file_option(
         None, "For sparql:URL: a file with a CONSTRUCT query, or a SELECT of three variables."
@@ -290,8 +290,8 @@ class ModelFiles(Files):
 
     relation_map: Path | None = _file_option(
         None,
-        "For relations with other names in the graph: a .tsv or .csv of the graph's name and the "
-        "model's name, with [cyan]^[/] before the latter if it points the other way.",
+        "A relation map: a .tsv or .csv of the graph's name and the model's name. Prefix the "
+        "model's name with [cyan]^[/] for the inverse relation.",
     )
 
     @property

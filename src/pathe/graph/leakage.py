@@ -49,17 +49,17 @@ def sentences(found: dict[str, Any], sizes: dict[str, int]) -> list[str]:
     for split, other in (("test", "train"), ("valid", "train"), ("test", "valid")):
         if n := found[f"{split}_in_{other}"]:
             some = f"{n:,} of the {sizes[split]:,} {split} triples"
-            means = "chosen on them" if other == "valid" else "known to the model"
+            means = "is chosen on them" if other == "valid" else "has seen them"
             said.append(
-                f"LEAKAGE: {some} ({n / sizes[split]:.1%}) are also in {other}, so they are "
-                f"{means}: figures on {split} are too good."
+                f"LEAKAGE: {some} ({n / sizes[split]:.1%}) are also in {other}, so the model "
+                f"{means}: {split} metrics are inflated."
             )
     ways = (("copied", "from head to tail"), ("inverted", "from tail to head"))
     for key, way in ways:
         if (share := found[key] or 0.0) >= TOLD:
             said.append(
-                f"LEAKAGE: {share:.1%} of the test triples are given away by another relation of "
-                f"train, which links the same entities {way} wherever both are known."
+                f"LEAKAGE: {share:.1%} of the test triples follow from another training relation "
+                f"that links nearly the same pairs, {way}."
             )
     return said
 

@@ -45,7 +45,7 @@ class Experiment:
     seeds: tuple[int, ...] = (0, 1, 2)
     paper: Mapping[str, float] = field(default_factory=dict)
     bars: Mapping[str, float] = field(default_factory=dict)  # figures it should reach
-    ships: bool = False  # its best model is kept in models/NAME
+    ships: bool = False  # --models FOLDER saves its best model to FOLDER/NAME
     note: str = ""
     variants: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # changed settings
 

@@ -13,7 +13,7 @@ from pathe.core.errors import DataError
 from pathe.core.files import replacing
 from pathe.core.yaml_files import read_settings_file
 from pathe.evaluation.metrics import HEADLINE, TITLES
-from pathe.lab import fine_tuned, zero_shot
+from pathe.lab import bars, fine_tuned, zero_shot
 from pathe.lab.experiments import Result, judged, validation_of, validation_score
 from pathe.lab.pictures import at_a_glance, write_pictures
 
@@ -21,7 +21,6 @@ BEGIN, END = "<!-- tables -->", "<!-- end of tables -->"
 POSITIONS = "fb15k237-link"  # the model whose position vectors are drawn
 COLUMNS = [TITLES[key] for key in HEADLINE]
 PAIRS = [f"{family} v{v}" for family in ("FB15k-237", "WN18RR") for v in (1, 2, 3, 4)]
-TASKS = {"tuned": "fine-tuned link"}  # what a table's models predict, unless its name says so
 INCHES = (6.4, 4.2)  # size of a plot
 
 
@@ -53,7 +52,9 @@ def write_report(results: Path, page: Path) -> None:
     summaries, properties = read_results(results), _read_folder(results / "properties")
     without_training = read_zero_shot(results)
     write_pictures(page, summaries, without_training, published(), results)
-    shown = "\n".join(at_a_glance(page)) + tables(summaries, properties, without_training)
+    shown = "\n".join(at_a_glance(page)) + tables(
+        summaries, properties, without_training, bars.read_speed(results)
+    )
     text = f"{before}{BEGIN}\n{shown}\n{END}{after}"
     with replacing(page) as aside:
         aside.write_text(text, encoding="utf-8")
@@ -63,12 +64,12 @@ def write_report(results: Path, page: Path) -> None:
         title = "FB15k-237, published configuration: paths per triple"
         metrics = {n_paths: summary["metrics"] for n_paths, summary in found.items()}
         panel = partial(draw_paths_per_triple, found=metrics)
-        plot_figure(page.with_name("paths-per-triple.svg"), title, [panel], INCHES)
+        plot_figure(page.with_name("paths-per-triple.svg"), title, [panel], INCHES, data=metrics)
 
 
 def draw_model_positions(folder: Path, picture: Path) -> None:
     """Draws the first principal component of a model's position vectors, as the paper does."""
-    from pathe.model.artifact import load_model
+    from pathe.model.artifact import load_model, model_digest
     from pathe.model.pathe import PathE
     from pathe.reports.plots import draw_positions, plot_figure
 
@@ -81,7 +82,7 @@ def draw_model_positions(folder: Path, picture: Path) -> None:
     component_T = component_T * component_T[-1].sign()  # the sign of a component is arbitrary
     title = f"{folder.name}: position vectors, first principal component"
     panel = partial(draw_positions, component_T=component_T.tolist())
-    plot_figure(picture, title, [panel], INCHES)
+    plot_figure(picture, title, [panel], INCHES, data=model_digest(folder))
 
 
 def check_page(page: Path) -> tuple[str, str]:
@@ -114,6 +115,7 @@ def tables(
     summaries: list[Result],
     properties: list[dict[str, Any]] | None = None,
     without_training: dict[str, Any] | None = None,
+    speed: Sequence[dict[str, Any]] = (),
 ) -> str:
     """Returns all tables as Markdown."""
     parts = [
@@ -125,7 +127,7 @@ def tables(
         *_ablations(summaries),
         *_paths(summaries),
         *_recipes(summaries),
-        *_missed(summaries),
+        *bars.page(summaries, without_training, speed),
         *_properties(properties or []),
     ]
     return "\n".join(parts)
@@ -242,20 +244,6 @@ def _recipes(summaries: list[Result]) -> Iterator[str]:
         yield f"{_link(summary)}\n"
 
 
-def _missed(summaries: list[Result]) -> Iterator[str]:
-    """Yields the list of results below the bar that was set for them."""
-    missed = [
-        f"- {s['title']}, {TASKS.get(s['table'], s['table'])} prediction: {TITLES[key]} "
-        f"{_below(judged(s)[key]['mean'], bar)} instead of at least {_figure(bar)} ({_link(s)})"
-        for s in summaries
-        for key, bar in s["bars"].items()
-        if judged(s)[key]["mean"] < bar
-    ]
-    if missed:
-        yield "\n## Bars that were missed\n"
-        yield "\n".join(missed) + "\n"
-
-
 def _inductive(summaries: list[Result]) -> Iterator[str]:
     """Yields Hits@10 among 50 negatives on unseen entities, a column per graph pair."""
     found = _by_data(summaries, "inductive")
@@ -312,12 +300,6 @@ def _shown(summary: Result, found: Mapping[str, float] | None) -> str:
         return "-"
     spread = f" ± {_figure(found['std'])}" if len(summary["seeds"]) > 1 else ""
     return _figure(found["mean"]) + spread
-
-
-def _below(value: float, bar: float) -> str:
-    """Returns a figure with enough digits to show that it is below the bar."""
-    digits = next(n for n in range(3, 17) if n == 16 or round(value, n) < bar)
-    return f"{value:.{digits}f}".removeprefix("0")
 
 
 def _figure(value: float | None) -> str:

@@ -121,9 +121,9 @@ def tune(
     A trial's value is its best validation score; it is pruned when it falls behind the median. The
     defaults are trained too, for comparison. Returns the result, which the folder keeps as JSON.
 
-    A `backend` trains all trials to their end, in any order. They are then told in the order of
-    their numbers, and pruned where they would have been: the result is that of one process.
-    `command` is the command line to record in the result.
+    A `backend` trains all trials to their end, in any order. Their scores are then reported to
+    Optuna in trial order, and trials are pruned where they would have been: the result is that of
+    one process. `command` is the command line to record in the result.
     """
     require("optuna", "tune", "Searching for settings")
     search = _Search(prepare(kg), space, settings or {}, seed)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -136,14 +139,36 @@ def check_picture(path: Path) -> None:
     check_place(path)
 
 
+def data_digest(data: Any) -> str:
+    """Returns a digest of plain data, with six digits of its numbers."""
+
+    def plain(value: Any) -> Any:
+        match value:
+            case dict():
+                return [[plain(key), plain(each)] for key, each in value.items()]
+            case list() | tuple():
+                return [plain(each) for each in value]
+            case float():
+                return f"{value:.6g}"
+            case _ if is_dataclass(value) and not isinstance(value, type):
+                return plain(asdict(value))
+        return value
+
+    return f"sha256:{hashlib.sha256(json.dumps(plain(data)).encode()).hexdigest()}"
+
+
 def plot_figure(
     path: Path,
     title: str,
     panels: Sequence[Panel],
     size: tuple[float, float] = (12.5, 8.4),
     fonts: Sequence[str] = ("sans-serif",),
+    data: Any = None,
 ) -> None:
-    """Writes one panel or four: the same bytes for the same picture; no partial file on failure."""
+    """Writes one panel or four: the same bytes for the same picture; no partial file on failure.
+
+    An SVG names the digest of `data`, so that a test can tell whether it shows other data.
+    """
     path = Path(path)
     check_picture(path)
     from matplotlib import rc_context
@@ -153,6 +178,8 @@ def plot_figure(
     figure = Figure(figsize=size)
     figure.set_layout_engine("constrained", **({"w_pad": 0.15, "h_pad": 0.15} if four else {}))
     metadata: Any = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
+    if data is not None and suffix == ".svg":
+        metadata["Identifier"] = data_digest(data)
     # a dollar sign in a name is not the start of a formula
     with rc_context(
         {
