@@ -145,6 +145,28 @@ def test_open_connections_keep_nobody_waiting():
         assert memory(process.pid) - before < 100 + n // 50  # MiB
 
 
+def test_work_for_a_client_that_has_left_ends(monkeypatch):
+    started, ended = threading.Event(), threading.Event()
+
+    def endless(graph, p, of, k, least, progress):
+        started.set()
+        try:
+            while True:
+                progress(0, 1)
+                time.sleep(0.01)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr("pathe.serve.views.missing", endless)
+    ask = b"GET /api/v1/graphs/tiny/%s HTTP/1.1\r\n" + HEAD + b"\r\n"
+    with in_thread(tiny()) as port:
+        with connect(port) as own:
+            own.sendall(ask % b"missing")
+            assert started.wait(10)
+        assert ended.wait(10)
+        assert b" 200 " in sent(port, ask % b"rules?k=1")  # in the same lane
+
+
 def test_of_too_many_connections_the_idle_ones_are_closed():
     with in_thread(tiny(limits=Limits(connections=20))) as port, ExitStack() as stack:
         opened = [stack.enter_context(connect(port)) for _ in range(100)]

@@ -78,11 +78,12 @@ def test_no_flipped_bit_is_read(tmp_path):
         flipped[i // 8] ^= 1 << i % 8
         path.write_bytes(flipped)
         try:
-            assert read(path) == [SECOND, FIRST]  # a space became another one
-        except DataError as error:
-            assert "damaged" in str(error)
-            assert path.read_bytes() == flipped
+            found = read(path)
+        except DataError:
             refused += 1
+        else:
+            assert found == [SECOND, FIRST]  # a space became another one
+        assert path.read_bytes() == flipped
     assert refused > 7.9 * len(whole)
 
 
