@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import pydoc
 import time
@@ -218,6 +220,32 @@ def test_lists_can_be_downloaded(client):
     assert response.text.count(" .\n") > 10
     similar = client.get(f"{BASE}/similar", params={"entity": "Italy", "format": "ttl"})
     assert similar.status_code == 400
+
+
+TABLES = [
+    ("/predict", {"head": "Italy", "relation": "borders"}, {"offset": 10_000}),
+    ("/entity", {"name": "Italy"}, {"offset": 10_000}),
+    ("/missing", {"relation": "borders"}, {"min_probability": 1}),
+    ("/suspicious", {"relation": "lies on"}, {"entity": "Andorra"}),
+    ("/rules", {"relation": "capital of"}, {}),
+    ("/similar", {"entity": "Italy"}, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "query", "none"), TABLES)
+def test_a_list_without_rows_has_the_same_header(client, path, query, none):
+    texts = [
+        client.get(f"{BASE}{path}", params=query | more | {"format": "csv"}).text
+        for more in ({}, none)
+    ]
+    some, empty = (list(csv.reader(io.StringIO(text))) for text in texts)
+    assert len(some) > 1
+    assert empty[0] == some[0]
+    assert len(empty) == 1 or not none
+    rows = get(client, path, **query)
+    [key] = [key for key in ("answers", "facts", "triples", "rules", "entities") if key in rows]
+    own = ["head", "relation", "tail"] * (path == "/predict")
+    assert some[0] == [*own, *rows[key][0]]
 
 
 BAD = [

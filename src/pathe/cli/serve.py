@@ -130,6 +130,7 @@ def _several(source: ModelOnData, options: ServeOptions) -> list[Source]:
         raise ConfigError(f"{path}: expected `graphs:` with lines of `NAME: {{data: FILE}}`.")
     found = []
     for name, about in graphs.items():
+        _check_name(path, name)
         if not isinstance(about, dict) or "data" not in about or set(about) - set(KEYS):
             raise ConfigError(
                 f"{path}: {name}: expected data and, if wanted, {', '.join(KEYS[1:])}; got {about}."
@@ -143,6 +144,15 @@ def _several(source: ModelOnData, options: ServeOptions) -> list[Source]:
         kg = source.read(data, load_model(model))
         found.append(Source(str(name), kg, model, _types(place("types")), place("writable")))
     return found
+
+
+def _check_name(path: Path, name: Any) -> None:
+    """Raises an error if a graph's name can't be a part of an address."""
+    if not isinstance(name, str) or not name or "/" in name or set(name) == {"."}:
+        raise ConfigError(
+            f"{path}: {name!r}: a graph's name is text without a slash. It is part of addresses; "
+            "put numbers in quotes."
+        )
 
 
 def _types(path: Path | None) -> Any:

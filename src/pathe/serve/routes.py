@@ -31,7 +31,7 @@ from pathe.serve.requests import (
 )
 from pathe.serve.server import Caller
 from pathe.serve.tokens import has_token
-from pathe.serve.views import AnswerOptions, Row
+from pathe.serve.views import AnswerOptions, Row, Table
 
 api = APIRouter(prefix="/api/v1")
 
@@ -127,7 +127,7 @@ async def entity(
     row = await caller.do(
         "fast", graph, overlay, lambda p, batch: views.entity(graph, p, name, *more)
     )
-    return _as(format, graph, row, "facts")
+    return _as(format, graph, row, views.FACTS)
 
 
 @api.get("/graphs/{graph}/predict")
@@ -158,7 +158,7 @@ async def predict(
         dict(zip(PARTS, fill(given, answer["name"]), strict=True)) | answer
         for answer in row["answers"]
     ]
-    return _as(format, graph, {"answers": rows}, "answers")
+    return _as(format, graph, {"answers": rows}, views.ANSWERS)
 
 
 @api.post("/graphs/{graph}/predict")
@@ -252,7 +252,7 @@ async def missing(
         overlay,
         lambda p, batch: views.missing(graph, p, of, k, min_probability, batch.progress),
     )
-    return _as(format, graph, row, "triples")
+    return _as(format, graph, row, views.MISSING)
 
 
 @api.get("/graphs/{graph}/suspicious")
@@ -272,7 +272,7 @@ async def suspicious(
         overlay,
         lambda p, batch: views.suspicious(graph, p, of, k, sample, batch.progress),
     )
-    return _as(format, graph, row, "facts")
+    return _as(format, graph, row, views.SUSPICIOUS)
 
 
 @api.get("/graphs/{graph}/similar")
@@ -292,7 +292,7 @@ async def similar(
         found = p.similar(p.entity_names.exact(entity), k, **which)
         return {"entities": [vars(row) | {"label": graph.show(row.name)} for row in found]}
 
-    return _as(format, graph, await caller.do("medium", graph, overlay, work), "entities")
+    return _as(format, graph, await caller.do("medium", graph, overlay, work), views.SIMILAR)
 
 
 @api.get("/graphs/{graph}/rules")
@@ -311,7 +311,7 @@ async def rules(
         overlay,
         lambda p, batch: views.rules(graph, p, relation, k, batch.progress),
     )
-    return _as(format, graph, row, "rules")
+    return _as(format, graph, row, views.RULES)
 
 
 @api.post("/graphs/{graph}/overlays")
@@ -348,14 +348,14 @@ async def change(caller: Calling, graph: Graph, body: Facts, request: Request) -
     return {"added": added, "removed": removed}
 
 
-def _as(format: Format, graph: ServedGraph, row: Row, key: str) -> Any:
+def _as(format: Format, graph: ServedGraph, row: Row, table: Table) -> Any:
     """Returns rows as they are, or as a file."""
     if format == "json":
         return row
-    is_csv = format == "csv"
-    text = views.as_csv(row[key]) if is_csv else views.as_turtle(graph, row[key])
+    is_csv, rows = format == "csv", row[table.key]
+    text = views.as_csv(table, rows) if is_csv else views.as_turtle(graph, table, rows)
     return Response(
         text,
         media_type="text/csv; charset=utf-8" if is_csv else "text/turtle; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="{key}.{format}"'},
+        headers={"Content-Disposition": f'attachment; filename="{table.key}.{format}"'},
     )

@@ -6,13 +6,23 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
 from pathe.core.errors import ConfigError, PatheError
 from pathe.core.types import PARTS, Fact, Part, Progress, Query, chunks, fill, open_part
 from pathe.predict.predictor import Predictor
-from pathe.predict.results import BridgeEvidence, Explanation, PatternEvidence, relation_arrows
+from pathe.predict.results import (
+    Answer,
+    BridgeEvidence,
+    Explanation,
+    MissingTriple,
+    Neighbour,
+    PatternEvidence,
+    Rule,
+    SuspiciousFact,
+    relation_arrows,
+)
 from pathe.serve.graphs import ServedGraph
 
 Row = dict[str, Any]
@@ -192,7 +202,7 @@ def missing(
 def suspicious(
     graph: ServedGraph, p: Predictor, of: Row, k: int, sample: int | None, progress: Progress
 ) -> Row:
-    """Returns the facts that the rest of the graph speaks against."""
+    """Returns the facts that look wrong, given the rest of the graph."""
     found = p.check(k, sample=sample, progress=progress, **of)
     return {
         "facts": [
@@ -221,14 +231,34 @@ def rules(
 # files
 
 
-def as_csv(rows: list[Row]) -> str:
+@dataclass(frozen=True)
+class Table:
+    """A list of a response that can also be had as a file: its key, and the columns of CSV."""
+
+    key: str
+    columns: tuple[str, ...]
+
+
+def _columns(kind: type, *more: str) -> tuple[str, ...]:
+    return *(field.name for field in fields(kind)), *more
+
+
+LABELS = tuple(f"{part}_label" for part in PARTS)
+FACTS = Table("facts", (*PARTS, *LABELS, "direction"))
+ANSWERS = Table("answers", (*PARTS, *_columns(Answer, "label", "held_out")))
+MISSING = Table("triples", _columns(MissingTriple, *LABELS))
+SUSPICIOUS = Table("facts", _columns(SuspiciousFact, *LABELS, "expected_labels"))
+SIMILAR = Table("entities", _columns(Neighbour, "label"))
+RULES = Table("rules", _columns(Rule, "label", "labels", "words", "instance_labels"))
+
+
+def as_csv(table: Table, rows: list[Row]) -> str:
     """Returns rows as CSV; lists become text with semicolons, paths in them with arrows."""
     out = io.StringIO()
     writer = csv.writer(out)
-    columns = list(rows[0]) if rows else []
-    writer.writerow(columns)
+    writer.writerow(table.columns)
     for row in rows:
-        writer.writerow([_cell(row[column]) for column in columns])
+        writer.writerow([_cell(row[column]) for column in table.columns])
     return out.getvalue()
 
 
@@ -238,11 +268,11 @@ def _cell(value: Any, between: str = "; ") -> Any:
     return between.join(str(_cell(own, " > ")) for own in value)
 
 
-def as_turtle(graph: ServedGraph, rows: list[Row]) -> str:
+def as_turtle(graph: ServedGraph, table: Table, rows: list[Row]) -> str:
     """Returns the triples of rows as Turtle."""
     from pathe.data.iris import rdf_lines
 
-    if rows and not set(PARTS) <= set(rows[0]):
+    if not set(PARTS) <= set(table.columns):
         raise ConfigError("Only triples can be written as Turtle: choose csv or json.")
     start, line = rdf_lines(".ttl", graph.names)
     return start + "".join(line(*(row[part] for part in PARTS)) for row in rows)
