@@ -270,7 +270,7 @@ BAD = [
     ("GET", "/similar?entity=Nowhere", None, 404, "unknown entity"),
     ("GET", "/rules?relation=unknown", None, 404, "unknown relation"),
     ("GET", "/nothing", None, 404, "No such endpoint"),
-    ("GET", "/overlays/zzz", None, 404, "no overlay 'zzz'"),
+    ("GET", "/overlays/zzz", None, 404, "Overlay 'zzz' doesn't exist"),
     ("POST", "/predict", {"queries": []}, 422, "queries: "),
     ("POST", "/predict", {"queries": [{"head": "Paris"}]}, 400, "queries.0: Give two"),
     ("POST", "/predict", {"queries": [{"head": "Paris", "what": 1}]}, 422, "what: "),

@@ -24,6 +24,7 @@ from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.serve.app import build_app
 from pathe.serve.client import Client
 from pathe.serve.graphs import ServedGraph, Source
+from pathe.serve.routes import api
 from pathe.serve.run import listening
 
 ROOT = Path(__file__).parents[2]
@@ -107,16 +108,27 @@ def test_half_an_answer_is_none(answer):
         thread.join(10)
 
 
+COMMANDS = re.findall(
+    r"^curl (?:.*\\\n)*.*", (ROOT / "docs" / "serve.md").read_text(), re.MULTILINE
+)
+
+
+def test_every_call_has_a_curl_command_in_the_docs():
+    shown = set()
+    for command in COMMANDS:
+        [path] = re.findall(r"8080(/[\w/]*)", command)
+        path = path.replace("/europe", "/{graph}").replace("/ID", "/{overlay}")
+        has_body = " -d " in command and " -G " not in command
+        shown.add(("POST" if has_body else "GET", path))
+    routes = {(method, route.path) for route in api.routes for method in route.methods}
+    assert shown == routes | {("GET", "/metrics")}
+
+
 @pytest.mark.slow
 def test_the_curl_commands_of_the_docs(url, tmp_path):
-    text = (ROOT / "docs" / "serve.md").read_text()
-    commands = re.findall(r"^curl (?:.*\\\n)*.*", text, re.MULTILINE)
-    paths = {re.search(r"8080(/[\w/]*)", command)[1] for command in commands}
-    assert len(commands) >= 18
-    assert {"/metrics", "/api/v1/health", "/api/v1/graphs/europe/facts"} <= paths
     overlay = "ID"
-    for command in commands:
-        command = command.replace("overlay=ID", f"overlay={overlay}")
+    for command in COMMANDS:
+        command = re.sub(r"(overlay=|overlays/)ID", rf"\g<1>{overlay}", command)
         words = shlex.split(command.replace("\\\n", " ").replace("http://127.0.0.1:8080", url))
         done = subprocess.run(
             [*words, "-s", "-w", "%{http_code}"], capture_output=True, text=True, cwd=tmp_path
@@ -124,7 +136,7 @@ def test_the_curl_commands_of_the_docs(url, tmp_path):
         assert done.returncode == 0, command
         wanted = "400" if "/facts" in command else "200"  # the graph is read-only here
         assert done.stdout.endswith(wanted), (command, done.stdout)
-        if "/overlays" in command:
+        if "/overlays " in command:
             overlay = json.loads(done.stdout.removesuffix("200"))["overlay"]
 
 

@@ -31,8 +31,7 @@ class ServeOptions:
     )
     host: str = option(
         "127.0.0.1",
-        "The address to listen on. For others than this machine's own, a token is needed, or "
-        "--public.",
+        "The address to listen on. Any address other than localhost requires a token or --public.",
     )
     port: int = option(8080, "The port; 0: any free one.", min=0, max=65535)
     types: Path | None = option(
@@ -41,13 +40,13 @@ class ServeOptions:
     writable: Path | None = option(
         None,
         "Let those who have the token change the graph for everyone. Changes are appended to this "
-        "file, and made again at the next start.",
+        "file, and replayed on startup.",
         metavar="FILE",
     )
     token: str | None = option(
         None,
-        "The token that requests need. Default: the environment's PATHE_TOKEN; a new one is "
-        "printed if one is needed.",
+        "The token that clients must send. Default: PATHE_TOKEN. If a token is required and none "
+        "is set, one is generated and printed.",
         envvar="PATHE_TOKEN",
         show_envvar=False,
     )

@@ -192,7 +192,9 @@ class ServedGraph:
         """Returns the changes with this id."""
         found = self._overlays.get(overlay)
         if found is None:
-            raise UnknownNameError(f"There is no overlay {overlay!r} any more. Post it again.")
+            raise UnknownNameError(
+                f"Overlay {overlay!r} doesn't exist or has expired. Send the changes again."
+            )
         return found
 
     def change(self, changes: Changes, commit: Callable[[], None]) -> tuple[int, int]:
