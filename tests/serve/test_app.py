@@ -373,7 +373,7 @@ LONG = [
     ("POST", "/score", {"triples": [CAPITAL] * 3}, 3),
     ("POST", "/classify", {"triples": [CAPITAL]}, 1),
     ("GET", "/explain?" + urlencode(CAPITAL | {"asked": "tail"}), None, 4),
-    ("POST", "/explain", CAPITAL | {"without": {"patterns": [["city in"]]}}, 2),
+    ("POST", "/explain", CAPITAL | {"without": {"patterns": [["city in"]] * 9}}, 11),
     ("GET", "/missing?relation=borders", None, 1),
     ("GET", "/suspicious?sample=5", None, 1),
     ("GET", "/rules?k=1", None, 20),

@@ -631,6 +631,8 @@ class Predictor:
         tail: str,
         paths: Iterable[PathEvidence | BridgeEvidence | PatternEvidence],
         asked: Part | None = None,
+        *,
+        progress: Progress | None = None,
     ) -> float:
         """Returns the triple's score without some paths or patterns of its explanation."""
         score, paths = (
@@ -644,7 +646,9 @@ class Predictor:
         own = {(path.of, tuple(path.steps)) for path in paths if isinstance(path, PathEvidence)}
         left_out = [p for p in score.paths if (p.of, tuple(self._named(p.steps))) in own]
         triples: set[int] = set()
-        for path in paths:
+        for number, path in enumerate(paths):
+            if progress:
+                progress(number, len(paths))
             if isinstance(path, BridgeEvidence):
                 triples.update(self.prepared.ids(self._ids(path.steps)).tolist())
             elif isinstance(path, PatternEvidence) and score.bridge is not None:

@@ -183,7 +183,7 @@ def rescored(
     left_out += [PatternEvidence(own, [], 0, True, 0.0, 0.0, 0, 0) for own in patterns]
     score, rank = before.score, before.rank
     if left_out:
-        score = p.score_without(*fact, left_out, asked)
+        score = p.score_without(*fact, left_out, asked, progress=progress)
         progress(1, 2)
         rank = p.rank_with(*fact, score, asked)
     return {
