@@ -369,7 +369,7 @@ def test_long_work_ends_in_time():
 
 LONG = [
     ("POST", "/predict", {"queries": [{"head": "Italy", "relation": "borders"}] * 65}, 2),
-    ("GET", "/predict?head=Italy&relation=borders", None, 1),
+    ("GET", "/predict?head=Italy&relation=borders&offset=1", None, 1),
     ("POST", "/score", {"triples": [CAPITAL] * 3}, 3),
     ("POST", "/classify", {"triples": [CAPITAL]}, 1),
     ("GET", "/explain?" + urlencode(CAPITAL | {"asked": "tail"}), None, 4),
