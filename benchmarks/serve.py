@@ -10,8 +10,8 @@
 - table: measures nothing.
 
 Writes serve.json, and from it the table of docs/decisions/0014-serving.md; what isn't measured
-again stays as it is. `load_average` is that of the last minute before each task: figures count only
-if the machine had nothing else to do.
+again stays as it is. `load_average` is that of the last minute before each task, in which the
+machine should have had nothing else to do; a task that has just ended counts, too.
 """
 
 from __future__ import annotations
@@ -247,6 +247,9 @@ def table(results: dict[str, Any]) -> str:
     if about := results.get("kills"):
         said = f"{about['lost']:,} of {about['acknowledged']:,}"
         rows.append((f"acknowledged facts lost in {about['kills']} kills", "0", said))
+    tasks = [task for task in TASKS if task in results]
+    loads = ", ".join(f"{results[task]['load_average']:.1f}" for task in tasks)
+    rows.append((f"load average before: {', '.join(tasks)}", "", loads))
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

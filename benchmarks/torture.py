@@ -16,6 +16,8 @@ from pathlib import Path
 
 from measure import HERE, provenance
 
+PLACES = ("tests/torture", "tests/serve/test_any_input.py", "tests/serve/test_attacks.py")
+
 
 def main() -> None:
     """Runs the tests; exits with pytest's code."""
@@ -28,12 +30,11 @@ def main() -> None:
         tally = Path(place) / "tally.json"
         env = {
             "PATHE_KILLS": given.kills, "PATHE_INPUTS": given.inputs, "PATHE_SEED": given.seed,
-            "PATHE_TALLY": tally,
+            "PATHE_TALLY": tally, "PATHE_TORTURE": 1,
         }  # fmt: skip
         command = [sys.executable, "-m", "pytest", "-m", "torture"]
-        places = ["tests/torture", "tests/serve/test_any_input.py"]
         code = subprocess.run(
-            [*command, *places, *more],
+            [*command, *PLACES, *more],
             env=os.environ | {key: str(value) for key, value in env.items()},
             cwd=HERE.parent,
         ).returncode

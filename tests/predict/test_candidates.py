@@ -135,6 +135,17 @@ def test_types_from_a_mapping(p):
         p.tails(PEOPLE[0], "born_in", type="land")
 
 
+def test_entities_by_type(kg):
+    p = any_graph_predictor(kg)
+    assert p.types_of_entities() == {}
+    assert p.entity_ids().tolist() == list(range(len(p.entity_names)))
+    p.use_types({PEOPLE[0]: ["person", "poet"], PEOPLE[1]: "person"})
+    found = p.types_of_entities()
+    assert {name: sorted(types) for name, types in found.items()} == {
+        PEOPLE[0]: ["person", "poet"], PEOPLE[1]: ["person"]}  # fmt: skip
+    assert [p.entity_names[i] for i in p.entity_ids(type="poet")] == PEOPLE[:1]
+
+
 def test_types_from_a_relation(p):
     with pytest.raises(ConfigError, match=r"no relation such as rdf:type"):
         p.tails(PEOPLE[0], "born_in", type="land")

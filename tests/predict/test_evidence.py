@@ -10,11 +10,18 @@ from support.places import MODELS
 from support.runs import train
 
 import pathe
+from pathe.core.errors import ConfigError
 from pathe.evaluation.ranking import evaluate
 from pathe.graph.paths import path_steps
 from pathe.model.left_out import BridgeScore
 from pathe.predict.evidence import path_evidence
-from pathe.predict.results import BridgeEvidence, Explanation, PathEvidence, near
+from pathe.predict.results import (
+    BridgeEvidence,
+    Explanation,
+    PathEvidence,
+    PatternEvidence,
+    near,
+)
 
 
 def test_effects_are_differences_of_scores_without_each_path():
@@ -120,6 +127,16 @@ def test_without_all_paths_an_entity_stands_by_itself(umls):
     assert both != pytest.approx(one.effect, abs=1e-3)
     together = why.score - p.score_without(*triple, [one, two, first])
     assert together == pytest.approx(both + first.effect, abs=1e-4)
+
+
+def test_a_path_without_steps_cant_be_left_out(umls):
+    p, _ = umls
+    triple = ("virus", "causes", "disease_or_syndrome")
+    pattern = PatternEvidence([], [], 0, True, 0.0, 0.0, 0, 0)
+    for empty in (pattern, BridgeEvidence([], 0.0)):
+        with pytest.raises(ConfigError, match="has steps"):
+            p.score_without(*triple, [empty])
+    p.score_without(*triple, [PathEvidence("head", [], 1, 0.0)])  # of an entity without edges
 
 
 def test_nothing_is_left_out_twice(umls, monkeypatch):

@@ -79,6 +79,29 @@ def test_answers_are_those_of_a_plain_loop(query, filter_known, aggregator):
     assert sum(a.probability for a in answers) == pytest.approx(1, abs=1e-4)
 
 
+def test_known_answers_of_many_queries_are_those_of_each():
+    p = predictor()
+    queries = [
+        *QUERIES, ("e0001", "r0", None), {"head": "e0003", "tail": "e0004"}, (None, "r2", "e0001"),
+    ]  # fmt: skip
+    found = p.known_answers_to(queries)
+    assert found == [p.known_answers(query) for query in queries]
+    assert any(found)
+    assert found[2] == found[4]
+    assert p.known_answers_to([]) == []
+
+
+def test_facts_of_an_entity():
+    kg = toy()
+    p = predictor(kg)
+    names = [(kg.entities[h], kg.relations[r], kg.entities[t]) for h, r, t in kg.train.tolist()]
+    out, into = p.facts_of("e0003")
+    assert out == [fact for fact in names if fact[0] == "e0003"]
+    assert into == [fact for fact in names if fact[2] == "e0003"]
+    assert out
+    assert into
+
+
 def test_one_by_one_and_in_bulk_are_the_same():
     kg = toy()
     p = predictor(kg)

@@ -6,7 +6,9 @@ import ast
 import importlib
 import json
 import re
+import runpy
 import sys
+from pathlib import Path
 
 import pytest
 from support.places import ROOT
@@ -56,3 +58,22 @@ def test_the_table_is_made_of_the_figures(script):
     assert script.filled(page, found) == page
     assert page.startswith(PAGE.partition(script.BEGIN)[0])
     assert page.endswith(PAGE.partition(script.END)[2])
+
+
+def test_make_torture_runs_every_test_of_that_kind(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    script = ROOT / "benchmarks" / "torture.py"
+    marked = {
+        path.relative_to(ROOT)
+        for path in (ROOT / "tests").rglob("*.py")
+        if "mark.torture" in path.read_text() and path.name != Path(__file__).name
+    }
+    assert len(marked) >= 4
+    places = [Path(place) for place in runpy.run_path(str(script))["PLACES"]]
+    assert {path for path in marked if not any(path.is_relative_to(own) for own in places)} == set()
+    tests = [path for place in places for path in [ROOT / place, *(ROOT / place).rglob("*.py")]]
+    tests.append(ROOT / "tests" / "support" / "tally.py")
+    text = "".join(path.read_text() for path in tests if path.is_file())
+    switches = set(re.findall(r'environ.get\("(PATHE_\w+)"', text))
+    assert {"PATHE_TORTURE", "PATHE_KILLS"} <= switches
+    assert all(f'"{name}":' in script.read_text() for name in switches)

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import pydoc
+import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Thread, current_thread
+from urllib.parse import urlencode
 
 import pytest
+from support.models import artifact_of
 
 pytest.importorskip("fastapi")
 
 from fastapi.testclient import TestClient
 
 from pathe import Predictor
-from pathe.core.errors import DataError, PatheError
+from pathe.core.errors import ConfigError, DataError, PatheError, UnknownNameError
 from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.model.artifact import save_model
 from pathe.serve import views
 from pathe.serve.app import build_app
 from pathe.serve.graphs import ServedGraph, Source
+from pathe.serve.journal import Changes
+from pathe.serve.queues import Batch, Cancelled
+from pathe.serve.search import NameIndex
 from pathe.serve.server import Limits
 
 ROOT = Path(__file__).parents[2]
 BASE = "/api/v1/graphs/europe"
 CAPITAL = {"head": "Paris", "relation": "capital of", "tail": "France"}
+FACT = tuple(CAPITAL.values())
 TOKEN = "secret"
 
 
@@ -115,6 +127,25 @@ def test_many_queries_are_answered_in_one_request(client):
     assert response.json()["detail"].startswith("queries.1: unknown entity 'Nowhere'")
 
 
+def test_a_query_that_cant_be_answered_leaves_the_others(tmp_path):
+    kg = europe()
+    save_model(tmp_path / "model", artifact_of(kg, task="link"))
+    graph = ServedGraph(Source("europe", kg, tmp_path / "model"), "cpu")
+    p, good = graph.predictor("fast"), ("Italy", "borders", None)
+    queries = [good, ("Paris", None, "France"), (None, "borders", "Nowhere"), good]
+    steps = []
+    found = views.answers(graph, p, queries, views.AnswerOptions(), lambda *own: steps.append(own))
+    assert [type(one) for one in found] == [dict, ConfigError, UnknownNameError, dict]
+    assert found[0] == found[3]
+    [alone] = views.answers(graph, p, [good], views.AnswerOptions(), lambda done, total: None)
+    assert [a["name"] for a in alone["answers"]] == [a["name"] for a in found[0]["answers"]]
+    found = views.answers(
+        graph, p, [good] * 130, views.AnswerOptions(k=1), lambda *own: steps.append(own)
+    )
+    assert len(found) == 130
+    assert steps == [(0, 4), (0, 130), (64, 130), (128, 130)]
+
+
 def test_triples_are_scored_and_judged(client):
     wrong = CAPITAL | {"tail": "Spain"}
     found = client.post(f"{BASE}/score", json={"triples": [CAPITAL, wrong]}).json()["triples"]
@@ -191,6 +222,32 @@ def test_lists_can_be_downloaded(client):
     assert similar.status_code == 400
 
 
+TABLES = [
+    ("/predict", {"head": "Italy", "relation": "borders"}, {"offset": 10_000}),
+    ("/entity", {"name": "Italy"}, {"offset": 10_000}),
+    ("/missing", {"relation": "borders"}, {"min_probability": 1}),
+    ("/suspicious", {"relation": "lies on"}, {"entity": "Andorra"}),
+    ("/rules", {"relation": "capital of"}, {}),
+    ("/similar", {"entity": "Italy"}, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "query", "none"), TABLES)
+def test_a_list_without_rows_has_the_same_header(client, path, query, none):
+    texts = [
+        client.get(f"{BASE}{path}", params=query | more | {"format": "csv"}).text
+        for more in ({}, none)
+    ]
+    some, empty = (list(csv.reader(io.StringIO(text))) for text in texts)
+    assert len(some) > 1
+    assert empty[0] == some[0]
+    assert len(empty) == 1 or not none
+    rows = get(client, path, **query)
+    [key] = [key for key in ("answers", "facts", "triples", "rules", "entities") if key in rows]
+    own = ["head", "relation", "tail"] * (path == "/predict")
+    assert some[0] == [*own, *rows[key][0]]
+
+
 BAD = [
     ("GET", "/predict?head=Paris", None, 400, "Give two of head, relation and tail"),
     ("GET", "/predict?head=Paris&relation=capitalof", None, 404, "Closest: 'capital of'"),
@@ -212,8 +269,8 @@ BAD = [
     ("GET", "/suspicious?sample=0", None, 422, "sample: "),
     ("GET", "/similar?entity=Nowhere", None, 404, "unknown entity"),
     ("GET", "/rules?relation=unknown", None, 404, "unknown relation"),
-    ("GET", "/nothing", None, 404, "isn't a call"),
-    ("GET", "/overlays/zzz", None, 404, "no overlay 'zzz'"),
+    ("GET", "/nothing", None, 404, "No such endpoint"),
+    ("GET", "/overlays/zzz", None, 404, "Overlay 'zzz' doesn't exist"),
     ("POST", "/predict", {"queries": []}, 422, "queries: "),
     ("POST", "/predict", {"queries": [{"head": "Paris"}]}, 400, "queries.0: Give two"),
     ("POST", "/predict", {"queries": [{"head": "Paris", "what": 1}]}, 422, "what: "),
@@ -223,13 +280,17 @@ BAD = [
     ("POST", "/classify", {}, 422, "triples: Field required"),
     ("POST", "/explain", CAPITAL | {"without": {"patterns": [["x"]]}}, 404, "unknown relation"),
     ("POST", "/explain", CAPITAL | {"without": {"paths": [[["a", "b", "c"]]]}}, 404, "unknown"),
+    ("POST", "/explain", CAPITAL | {"without": {"patterns": [[]]}}, 422, "at least 1 item"),
+    ("POST", "/explain", CAPITAL | {"without": {"paths": [[]]}}, 422, "at least 1 item"),
+    ("POST", "/explain", CAPITAL | {"without": {"patterns": [["x"] * 17]}}, 422, "at most 16"),
+    ("POST", "/explain", CAPITAL | {"without": {"paths": [[FACT] * 17]}}, 422, "at most 16"),
     ("POST", "/overlays", {"add": [CAPITAL | {"relation": "new"}]}, 404, "unknown relation"),
     ("POST", "/overlays", {"remove": [CAPITAL | {"tail": "Spain"}]}, 400, "can't be removed"),
     ("POST", "/overlays", {"add": [CAPITAL] * 101}, 400, "at most 100"),
     ("POST", "/facts", {"add": [CAPITAL]}, 400, "read-only"),
     ("POST", "/score", b"{not json", 422, "The body should be JSON"),
     ("POST", "/score", b"", 422, "body: "),
-    ("DELETE", "/facts", None, 405, "isn't a call"),
+    ("DELETE", "/facts", None, 405, "No such endpoint"),
 ]  # fmt: skip
 
 
@@ -306,6 +367,36 @@ def test_long_work_ends_in_time():
         assert "within 0.05 seconds" in response.json()["detail"]
 
 
+LONG = [
+    ("POST", "/predict", {"queries": [{"head": "Italy", "relation": "borders"}] * 65}, 2),
+    ("GET", "/predict?head=Italy&relation=borders&offset=1", None, 1),
+    ("POST", "/score", {"triples": [CAPITAL] * 3}, 3),
+    ("POST", "/classify", {"triples": [CAPITAL]}, 1),
+    ("GET", "/explain?" + urlencode(CAPITAL | {"asked": "tail"}), None, 4),
+    ("POST", "/explain", CAPITAL | {"without": {"patterns": [["city in"]] * 9}}, 11),
+    ("GET", "/missing?relation=borders", None, 1),
+    ("GET", "/suspicious?sample=5", None, 1),
+    ("GET", "/rules?k=1", None, 20),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path", "body", "least"), LONG)
+def test_long_work_asks_whether_anybody_waits(client, monkeypatch, method, path, body, least):
+    asked = []
+    monkeypatch.setattr(Batch, "progress", lambda *given: asked.append(given))
+    assert client.request(method, f"{BASE}{path}", json=body).status_code == 200
+    assert len(asked) >= least
+
+    def stop(*given):
+        raise Cancelled
+
+    monkeypatch.setattr(Batch, "progress", stop)
+    path = path if body else f"{path}&overlay="  # an equal request would get the kept answer
+    response = client.request(method, f"{BASE}{path}", json=body)
+    assert response.status_code == 504
+    assert response.json()["detail"] == "The request was cancelled."
+
+
 def test_a_token_is_needed_where_one_is_set():
     app = build_app([served()], token=TOKEN)
     with TestClient(app) as client:
@@ -346,6 +437,67 @@ def test_facts_are_changed_for_everyone_and_stay(tmp_path):
     journal.write_text(json.dumps({"add": [], "remove": [["No", "borders", "Portugal"]]}) + "\n")
     with pytest.raises(PatheError, match="line 1: unknown entity 'No'"):
         served(journal=journal)
+
+
+@pytest.mark.parametrize("part", ["pathe.serve.graphs.apply", "os.fsync"])
+def test_a_change_that_took_too_long_was_not_made_and_one_that_was_made_is_told(
+    tmp_path, monkeypatch, part
+):
+    journal, real = tmp_path / "changes.jsonl", pydoc.locate(part)
+    new = {"add": [{"head": "Atlantis", "relation": "borders", "tail": "Portugal"}]}
+    headers = {"authorization": f"Bearer {TOKEN}"}
+    app = build_app([served(journal=journal)], token=TOKEN, public=True, limits=Limits(seconds=0.5))
+    with TestClient(app) as client:
+        before = get(client, "/entity", name="Portugal")["total"]
+
+        def slow(*given):
+            time.sleep(1)
+            return real(*given)
+
+        monkeypatch.setattr(part, slow)
+        told = client.post(f"{BASE}/facts", json=new, headers=headers).status_code == 200
+        assert told == (part == "os.fsync")  # which is after the change is made in memory
+        time.sleep(1)
+        assert get(client, "/entity", name="Portugal")["total"] == before + told
+    assert journal.read_text().count("Atlantis") == told
+
+
+def test_a_search_during_a_change_keeps_no_old_names(tmp_path, monkeypatch):
+    class Slow(NameIndex):
+        def __init__(self, *given):
+            super().__init__(*given)
+            started.set()
+            go.wait(10)
+
+    graph, started, go = served(journal=tmp_path / "changes.jsonl"), Event(), Event()
+    monkeypatch.setattr("pathe.serve.graphs.NameIndex", Slow)
+    search = Thread(target=graph.search, args=("Paris", None, 5))
+    search.start()
+    started.wait(10)
+    graph.change(Changes([("Atlantis", "borders", "Portugal")]), lambda: None)
+    go.set()
+    search.join(10)
+    assert graph.search("Atlantis", None, 1)[0]["name"] == "Atlantis"
+    graph.close()
+
+
+def test_a_graph_is_described_off_the_event_loop(monkeypatch):
+    graph, threads = served(), list[str]()
+
+    def spied(real):
+        def spy(*given):
+            threads.append(current_thread().name)
+            return real(*given)
+
+        return spy
+
+    for name in ("about", "relations", "search", "card"):
+        monkeypatch.setattr(graph, name, spied(getattr(graph, name)))
+    with TestClient(build_app([graph])) as client:
+        for path in ("", "/relations", "/entities"):
+            get(client, path)
+        client.get("/api/v1/graphs")
+    assert threads == ["pathe-fast"] * 6
 
 
 def test_what_cant_be_made_is_not_written_down(tmp_path):
@@ -436,15 +588,3 @@ def test_a_journal_in_use(tmp_path):
     with pytest.raises(DataError, match="another server"):
         served(journal=tmp_path / "changes.jsonl")
     graph.close()
-
-
-def test_known_answers_of_many_queries_are_those_of_each(plain):
-    queries = [
-        ("Italy", "borders", None), (None, "borders", "Italy"), ("Paris", None, "France"),
-        ("Paris", "borders", None), (None, "city in", "France"),
-    ]  # fmt: skip
-    found = views.known_answers(plain, queries)
-    assert found == [plain.known_answers(query) for query in queries]
-    assert found[0]
-    assert not found[3]
-    assert views.known_answers(plain, []) == []

@@ -1,6 +1,6 @@
 """Attacks on a server over HTTP, on this machine: others are still answered, and nothing leaks.
 
-Counts are small; with PATHE_TORTURE=1 they are large.
+Counts are small; with PATHE_TORTURE=1, as in `make torture`, they are large.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from pathe.serve.graphs import ServedGraph, Source
 from pathe.serve.run import open_files
 from pathe.serve.server import Limits
 
+pytestmark = pytest.mark.torture
 TORTURE = os.environ.get("PATHE_TORTURE") == "1"
 EUROPE = Path(__file__).parents[2] / "examples" / "europe.csv"
 FACTS = [(f"n{i}", "r", f"n{i + 1}") for i in range(9)]
@@ -92,7 +93,7 @@ def check_sentence(status: int, found: dict) -> None:
 
 
 @pytest.mark.slow
-def test_slow_clients_are_closed_and_keep_nobody_waiting():
+def test_slow_clients_are_closed_and_keep_nobody_waiting(tally):
     n, arrival = 500 if TORTURE else 20, 2.0
     starts = {
         "head": b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ",
@@ -110,14 +111,17 @@ def test_slow_clients_are_closed_and_keep_nobody_waiting():
             for own in slow["head"] + slow["body"]:
                 with suppress(ConnectionError):
                     own.sendall(b"x")
+        failures = []
         for kind, connections in slow.items():
             for own in connections:
                 answer = received(own)
-                assert answer == b"" if kind == "nothing" else b"longer than 2 seconds" in answer
+                if not (answer == b"" if kind == "nothing" else b"longer than 2 seconds" in answer):
+                    failures.append(f"{kind}: {answer!r}")
+    tally("attack: slow clients", 3 * n, failures)
 
 
 @pytest.mark.slow
-def test_clients_that_dont_read_are_closed():
+def test_clients_that_dont_read_are_closed(tally):
     names = [f"{i} " + "x" * 1500 for i in range(400)]
     app = tiny([(name, "r", "hub") for name in names], limits=Limits(arrival=1.0))
     ask = b"GET /api/v1/graphs/tiny/entity?name=hub&limit=400 HTTP/1.1\r\n" + HEAD + b"\r\n"
@@ -127,12 +131,14 @@ def test_clients_that_dont_read_are_closed():
             own.sendall(ask * 20)  # more than fits into buffers between the two
         time.sleep(3)
         assert is_up(port)
-        for own in deaf:
-            assert received(own).count(b"HTTP/1.1 200") < 20
+        answered = [received(own).count(b"HTTP/1.1 200") for own in deaf]
+    tally(
+        "attack: clients that don't read", len(deaf), [f"{n} answers" for n in answered if n > 19]
+    )
 
 
 @pytest.mark.slow
-def test_open_connections_keep_nobody_waiting():
+def test_open_connections_keep_nobody_waiting(tally):
     n = 10_000 if TORTURE else 500
     n = min(n, open_files(n + 200) - 200)
     with running("--data", EUROPE) as (url, process), ExitStack() as stack:
@@ -143,6 +149,29 @@ def test_open_connections_keep_nobody_waiting():
         assert is_up(port)
         assert Client(url).tails("Italy", "borders", k=1)
         assert memory(process.pid) - before < 100 + n // 50  # MiB
+    tally("attack: open connections", n, [])
+
+
+def test_work_for_a_client_that_has_left_ends(monkeypatch):
+    started, ended = threading.Event(), threading.Event()
+
+    def endless(graph, p, of, k, least, progress):
+        started.set()
+        try:
+            while True:
+                progress(0, 1)
+                time.sleep(0.01)
+        finally:
+            ended.set()
+
+    monkeypatch.setattr("pathe.serve.views.missing", endless)
+    ask = b"GET /api/v1/graphs/tiny/%s HTTP/1.1\r\n" + HEAD + b"\r\n"
+    with in_thread(tiny()) as port:
+        with connect(port) as own:
+            own.sendall(ask % b"missing")
+            assert started.wait(10)
+        assert ended.wait(10)
+        assert b" 200 " in sent(port, ask % b"rules?k=1")  # in the same lane
 
 
 def test_of_too_many_connections_the_idle_ones_are_closed():
@@ -155,8 +184,9 @@ def test_of_too_many_connections_the_idle_ones_are_closed():
 # bodies
 
 
-def test_any_depth_of_nesting_gets_a_sentence(port):
+def test_any_depth_of_nesting_gets_a_sentence(port, tally):
     depths = [1, 10, 100, 500, *range(800, 1001, 5), 2000, 10_000, 100_000, 500_000]
+    tried = 0
     for depth in depths if TORTURE else [*depths[::4], 100_000]:
         for start, end in (("[", "]"), ('{"triples":', "}")):
             if len(start) * depth < 1 << 20:
@@ -164,7 +194,9 @@ def test_any_depth_of_nesting_gets_a_sentence(port):
                 for text in (whole, start * depth, '{"triples": ' + whole + "}"):
                     if len(text) < 1 << 20:
                         check_sentence(*post(port, text.encode()))
+                        tried += 1
     assert is_up(port)
+    tally("attack: nested bodies", tried, [])
 
 
 ODD = [
@@ -178,8 +210,9 @@ ODD = [
 
 
 @pytest.mark.parametrize("body", ODD, ids=range(len(ODD)))
-def test_odd_bodies_get_a_sentence(port, body):
+def test_odd_bodies_get_a_sentence(port, body, tally):
     check_sentence(*post(port, body))
+    tally("attack: odd bodies", 1, [])
 
 
 def test_sizes_are_checked_however_they_are_told(port):
@@ -235,7 +268,8 @@ UP = ["..", "%2e%2e", "..%2f", "%2e%2e%2f", "..%5c", "..\\", "%252e%252e", "....
       "%00", ".%00.", "%uff0e", "．．", "~"]  # fmt: skip
 
 
-def test_no_path_leaves_the_folder_of_the_page(port):
+def test_no_path_leaves_the_folder_of_the_page(port, tally):
+    tried, failures = 0, []
     ends = ["app.py", "etc/passwd", "proc/self/environ", ""]
     for up in UP:
         for n in range(1, 9) if TORTURE else (1, 7):
@@ -243,14 +277,17 @@ def test_no_path_leaves_the_folder_of_the_page(port):
                 for start in ("/static/", "/static//", "//", "/api/v1/graphs/", "/"):
                     path = start + f"{up}/" * n + end
                     answer = sent(port, f"GET {path} HTTP/1.1\r\n".encode() + HEAD + b"\r\n")
-                    assert re.match(rb"HTTP/1.1 (4\d\d|307) ", answer), (path, answer[:200])
-                    for secret in (b"root:", b"def build_app", b"PATH="):
-                        assert secret not in answer
+                    tried += 1
+                    leaks = any(own in answer for own in (b"root:", b"def build_app", b"PATH="))
+                    if leaks or not re.match(rb"HTTP/1.1 (4\d\d|307) ", answer):
+                        failures.append(f"{path}: {answer[:200]!r}")
+    tally("attack: paths", tried, failures)
 
 
-def test_any_bytes(port, capfd):
+def test_any_bytes(port, capfd, tally):
     draw, valid = random.Random(SEED), SCORE + b"Content-Length: 2\r\n\r\n{}"
-    for number in range(10_000 if TORTURE else 300):
+    n, failures = 10_000 if TORTURE else 300, []
+    for number in range(n):
         data = bytearray(valid if number % 4 else draw.randbytes(draw.randrange(300)))
         for _ in range(draw.randrange(1, 6)):
             at = draw.randrange(len(data) + 1)
@@ -260,17 +297,18 @@ def test_any_bytes(port, capfd):
             own.sendall(data)
             own.shutdown(socket.SHUT_WR)  # some of these wait for more
             answer = received(own)
-        assert answer == b"" or re.match(rb"HTTP/1.1 [2345]\d\d ", answer), (data, answer)
-        assert not re.match(rb"HTTP/1.1 500", answer), (data, answer)
+        if answer and not re.match(rb"HTTP/1.1 ([234]\d\d|50[1-9]) ", answer):
+            failures.append(f"{data!r}: {answer!r}")
     assert is_up(port)
     said = capfd.readouterr()
     assert "Traceback" not in said.out + said.err
+    tally("attack: any bytes", n, failures)
 
 
 # tokens
 
 
-def test_no_guess_is_let_in():
+def test_no_guess_is_let_in(tally):
     n = 20_000 if TORTURE else 500
     draw, letters = random.Random(SEED), [chr(i) for i in range(32, 127)]
     with in_thread(tiny(token=TOKEN)) as port, connect(port) as own:
@@ -291,9 +329,10 @@ def test_no_guess_is_let_in():
         near += [TOKEN[:i] + draw.choice(letters) + TOKEN[i + 1 :] for i in range(len(TOKEN))]
         near += ["".join(draw.choices(letters, k=draw.randrange(30))) for _ in range(n)]
         guesses = [f"Bearer {guess}" for guess in near if guess.strip() != TOKEN]
-        for given in [*guesses, TOKEN, f"Basic {TOKEN}", f"bearer{TOKEN}", f"Token {TOKEN}"]:
-            assert status(given) == 401, given
+        guesses += [TOKEN, f"Basic {TOKEN}", f"bearer{TOKEN}", f"Token {TOKEN}"]
+        failures = [given for given in guesses if status(given) != 401]
         assert status(f"Bearer {TOKEN}") == 200
+    tally("attack: tokens", len(guesses), failures)
 
 
 # writers
@@ -309,10 +348,10 @@ def write(url: str, name: str, acknowledged: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_writers_at_once_lose_nothing_that_was_acknowledged_when_killed(tmp_path):
+def test_writers_at_once_lose_nothing_that_was_acknowledged_when_killed(tmp_path, tally):
     journal, acknowledged = tmp_path / "journal", list[str]()
-    options = ("--data", EUROPE, "--writable", journal)
-    for number in range(20 if TORTURE else 2):
+    options, kills = ("--data", EUROPE, "--writable", journal), 20 if TORTURE else 2
+    for number in range(kills):
         with running(*options, PATHE_TOKEN="t") as (url, process):
             writers = [
                 threading.Thread(target=write, args=(url, f"new {number}-{i}", acknowledged))
@@ -326,11 +365,6 @@ def test_writers_at_once_lose_nothing_that_was_acknowledged_when_killed(tmp_path
                 writer.join(20)
     assert len(acknowledged) > 10
     with running(*options, PATHE_TOKEN="t") as (url, _):
-        client, there = Client(url, token="t"), set[str]()
-        for first in range(0, 1 << 20, 1000):
-            page = client._graph("GET", "/entity", name="France", relation="borders",
-                                 direction="in", offset=first, limit=1000)["facts"]  # fmt: skip
-            there |= {row["head"] for row in page}
-            if len(page) < 1000:
-                break
-    assert set(acknowledged) <= there
+        there = {head for head, _, _ in Client(url, token="t").facts("France")}
+    lost = [name for name in acknowledged if name not in there]
+    tally("kill: the server's writers", kills, lost, facts=len(acknowledged))

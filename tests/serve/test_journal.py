@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from pathe.core.errors import DataError
@@ -43,6 +45,48 @@ def test_an_unfinished_line_is_dropped(tmp_path, n):
     assert read(path) == [FIRST, SECOND]
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_line_that_lacks_only_its_end_is_kept(tmp_path, n):
+    path = tmp_path / "changes.jsonl"
+    path.write_text('{"add": [["a", "r", "b"]], "remove": []}\n' * n)  # of an older version
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    assert read(path) == [FIRST] * n
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("text", ["my notes", "[1, 2]", '{"add": 1}', '{"remove": []', "\0"])
+def test_a_file_of_somebody_else_without_a_last_newline_is_refused_and_kept(tmp_path, text):
+    path = tmp_path / "notes.txt"
+    for whole in (text, f'{{"add": [["a", "r", "b"]], "remove": []}}\n{text}'):
+        path.write_text(whole)
+        with pytest.raises(DataError, match=r"line \d: expected"):
+            Journal(path)
+        assert path.read_text() == whole
+
+
+def test_no_flipped_bit_is_read(tmp_path):
+    path = tmp_path / "changes.jsonl"
+    journal = Journal(path)
+    journal.append(SECOND)
+    journal.append(FIRST)
+    journal.close()
+    whole = path.read_bytes()
+    refused = 0
+    for i in range(8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[i // 8] ^= 1 << i % 8
+        path.write_bytes(flipped)
+        try:
+            found = read(path)
+        except DataError:
+            refused += 1
+        else:
+            assert found == [SECOND, FIRST]  # a space became another one
+        assert path.read_bytes() == flipped
+    assert refused > 7.9 * len(whole)
+
+
 @pytest.mark.parametrize(
     "line", ["x", "[]", "[" * 100_000, '{"add": []}', '{"add": [["a"]], "remove": []}', "{}"]
 )
@@ -52,6 +96,18 @@ def test_other_files_are_refused_and_kept(tmp_path, line):
     with pytest.raises(DataError, match="line 1: expected"):
         Journal(path)
     assert path.read_text() == f"{line}\n"
+
+
+def test_the_name_of_a_new_journal_reaches_the_disk(tmp_path, monkeypatch):
+    synced, real = [], os.fsync
+
+    def spy(number):
+        synced.append(os.fstat(number).st_ino)
+        real(number)
+
+    monkeypatch.setattr("os.fsync", spy)
+    Journal(tmp_path / "changes.jsonl").close()
+    assert tmp_path.stat().st_ino in synced
 
 
 def test_two_servers_cant_share_a_journal(tmp_path):
@@ -82,3 +138,30 @@ def test_a_failed_write_leaves_no_part_of_a_line(tmp_path, monkeypatch):
     journal.append(SECOND)
     journal.close()
     assert read(path) == [FIRST, SECOND]
+
+
+def test_after_a_write_that_cant_be_undone_there_is_no_other(tmp_path, monkeypatch):
+    path = tmp_path / "changes.jsonl"
+    journal = Journal(path)
+    journal.append(FIRST)
+    whole, file = path.read_bytes(), journal._file
+
+    class Disk:
+        def __getattr__(self, name):
+            return getattr(file, name)
+
+        def write(self, data):
+            return file.write(data[:9])
+
+        def truncate(self, size):
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(journal, "_file", Disk())
+    with pytest.raises(NotWritten, match="Restart the server"):
+        journal.append(SECOND)
+    monkeypatch.undo()
+    with pytest.raises(NotWritten, match="Restart the server"):  # not after a part of a line
+        journal.append(SECOND)
+    assert len(path.read_bytes()) == len(whole) + 9
+    journal.close()
+    assert read(path) == [FIRST]

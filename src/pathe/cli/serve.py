@@ -31,8 +31,7 @@ class ServeOptions:
     )
     host: str = option(
         "127.0.0.1",
-        "The address to listen on. For others than this machine's own, a token is needed, or "
-        "--public.",
+        "The address to listen on. Any address other than localhost requires a token or --public.",
     )
     port: int = option(8080, "The port; 0: any free one.", min=0, max=65535)
     types: Path | None = option(
@@ -41,13 +40,13 @@ class ServeOptions:
     writable: Path | None = option(
         None,
         "Let those who have the token change the graph for everyone. Changes are appended to this "
-        "file, and made again at the next start.",
+        "file, and replayed on startup.",
         metavar="FILE",
     )
     token: str | None = option(
         None,
-        "The token that requests need. Default: the environment's PATHE_TOKEN; a new one is "
-        "printed if one is needed.",
+        "The token that clients must send. Default: PATHE_TOKEN. If a token is required and none "
+        "is set, one is generated and printed.",
         envvar="PATHE_TOKEN",
         show_envvar=False,
     )
@@ -130,6 +129,7 @@ def _several(source: ModelOnData, options: ServeOptions) -> list[Source]:
         raise ConfigError(f"{path}: expected `graphs:` with lines of `NAME: {{data: FILE}}`.")
     found = []
     for name, about in graphs.items():
+        _check_name(path, name)
         if not isinstance(about, dict) or "data" not in about or set(about) - set(KEYS):
             raise ConfigError(
                 f"{path}: {name}: expected data and, if wanted, {', '.join(KEYS[1:])}; got {about}."
@@ -143,6 +143,15 @@ def _several(source: ModelOnData, options: ServeOptions) -> list[Source]:
         kg = source.read(data, load_model(model))
         found.append(Source(str(name), kg, model, _types(place("types")), place("writable")))
     return found
+
+
+def _check_name(path: Path, name: Any) -> None:
+    """Raises an error if a graph's name can't be a part of an address."""
+    if not isinstance(name, str) or not name or "/" in name or set(name) == {"."}:
+        raise ConfigError(
+            f"{path}: {name!r}: a graph's name is text without a slash. It is part of addresses; "
+            "put numbers in quotes."
+        )
 
 
 def _types(path: Path | None) -> Any:

@@ -56,6 +56,11 @@ def sync(path: Path) -> None:
     _sync_one(path)
 
 
+def sync_names(folder: Path) -> None:
+    """Makes the names of the files in a folder survive a power failure."""
+    _sync_one(folder)
+
+
 def _sync_one(path: Path) -> None:
     if os.name == "nt" and path.is_dir():
         return  # Windows can't open folders

@@ -200,6 +200,11 @@ class Choices:
             found.setdefault(entity, set()).add(type)
         return found
 
+    @property
+    def has_types(self) -> bool:
+        """Whether types are given, or the graph has a relation that gives them."""
+        return self._source is not None
+
     @cached_property
     def _source(self) -> str | TypesOf | None:
         return self._types if self._types is not None else type_relation(self.relation_names)

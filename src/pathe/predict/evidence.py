@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from pathe.core.types import Fact
+from pathe.core.types import Fact, Progress
 from pathe.data.vocabulary import Vocabulary
 from pathe.model.left_out import BridgeScore, Ids, TripleScore
 from pathe.predict.connections import Connection, connections, contributions
@@ -27,7 +27,11 @@ def path_evidence(score: TripleScore, named: Named) -> list[PathEvidence]:
 
 
 def bridge_evidence(
-    score: TripleScore, relation: int, named: Named, relations: Vocabulary
+    score: TripleScore,
+    relation: int,
+    named: Named,
+    relations: Vocabulary,
+    progress: Progress | None = None,
 ) -> tuple[list[PatternEvidence], list[BridgeEvidence]]:
     """Returns the patterns of paths between head and tail, and the main paths.
 
@@ -38,7 +42,8 @@ def bridge_evidence(
         return [], []
     hops = contributions(bridge)
     strongest = connections(bridge, SHOWN, hops)
-    patterns = find_patterns(bridge, relation, hops, [path.kinds for path in strongest])
+    others = [path.kinds for path in strongest]
+    patterns = find_patterns(bridge, relation, hops, others, progress)
     found = _patterns(bridge, patterns, named, relations)
     instances = [path for pattern in patterns[:MOST] for path in pattern.instances]
     whole, paths = bridge.without(), _diverse([*instances, *strongest])[:SHOWN]

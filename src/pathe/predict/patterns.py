@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
+from pathe.core.types import Progress
 from pathe.graph.patterns import LONGEST, Between, Kinds
 from pathe.model.left_out import BridgeScore
 from pathe.predict.connections import Connection, connection
@@ -42,7 +43,11 @@ class Pattern:
 
 
 def find_patterns(
-    score: BridgeScore, relation: int, hops: Sequence[Tensor], others: Iterable[Kinds] = ()
+    score: BridgeScore,
+    relation: int,
+    hops: Sequence[Tensor],
+    others: Iterable[Kinds] = (),
+    progress: Progress | None = None,
 ) -> list[Pattern]:
     """Returns the most convincing patterns, best first, then some that may speak against.
 
@@ -57,17 +62,25 @@ def find_patterns(
     listed = sorted(worths, key=lambda kinds: (len(kinds) > 2, -abs(worths[kinds])))[:LISTED]
     against = sorted((k for k in worths if worths[k] < 0), key=lambda kinds: worths[kinds])
     candidates = list(dict.fromkeys([*listed, *others, *against[:AGAINST]]))
-    counts = _counts(score, candidates, relation)
+    counts = _counts(score, _told(candidates, progress), relation)
     sure = {kinds: _confidence(score, kinds, relation, *counts[kinds]) for kinds in candidates}
     tried = sorted(candidates, key=lambda kinds: (-sure[kinds], len(kinds)))[:TRIED]
     found = {
         kinds: _pattern(score, between, kinds, counts[kinds], worth_M)
-        for kinds in dict.fromkeys([*tried, *against[:AGAINST]])
+        for kinds in _told(list(dict.fromkeys([*tried, *against[:AGAINST]])), progress)
     }
 
     strength = {kinds: max(found[kinds].alone, 0.0) * sure[kinds] for kinds in tried}
     best = _ordered(tried, strength, {kinds: counts[kinds][0] for kinds in tried})[:MOST]
     return [found[kinds] for kinds in dict.fromkeys([*best, *against[:AGAINST]])]
+
+
+def _told(patterns: Sequence[Kinds], progress: Progress | None) -> Iterator[Kinds]:
+    """Yields patterns, and tells the progress before each."""
+    for number, kinds in enumerate(patterns):
+        if progress:
+            progress(number, len(patterns))
+        yield kinds
 
 
 def _ordered(

@@ -279,10 +279,31 @@ class Predictor:
     @on_snapshot
     def known_answers(self, query: Query | Row) -> list[str]:
         """Returns the answers that the graph already has."""
-        [row] = rows_of(query)
-        part = open_part(row)
-        ids = self.prepared.known().find(self._ids([row]), part)[1]
-        return (self.relation_names if part == "relation" else self.entity_names).names(ids.cpu())
+        [found] = self.known_answers_to(rows_of(query))
+        return found
+
+    @on_snapshot
+    def known_answers_to(self, queries: Iterable[Query | Row]) -> list[list[str]]:
+        """Returns the answers that the graph already has to each of many queries."""
+        rows = list(rows_of(queries))
+        found: list[list[str]] = [[] for _ in rows]
+        open_parts = [open_part(row) for row in rows]
+        for part in PARTS:
+            asked = [i for i, own in enumerate(open_parts) if own == part]
+            if asked:
+                ids_B3 = self._ids([rows[i] for i in asked])
+                rows_N, ids_N = self.prepared.known().find(ids_B3, part)
+                names = self.relation_names if part == "relation" else self.entity_names
+                for row, name in zip(rows_N.tolist(), names.names(ids_N.cpu()), strict=True):
+                    found[asked[row]].append(name)
+        return found
+
+    @on_snapshot
+    def facts_of(self, entity: str) -> tuple[list[Fact], list[Fact]]:
+        """Returns the facts that the model sees of an entity: as their head, and as their tail."""
+        own, facts_M3 = self.entity_names.id(entity), self.prepared.train_M3
+        out, into = (facts_M3[facts_M3[:, column] == own].tolist() for column in (0, 2))
+        return self._named(out), self._named(into)
 
     @on_snapshot
     def exact(self, query: Query) -> Query:
@@ -301,7 +322,11 @@ class Predictor:
 
     @on_snapshot
     def score(
-        self, triples: Iterable[Fact | Row], asked: Part | None = None
+        self,
+        triples: Iterable[Fact | Row],
+        asked: Part | None = None,
+        *,
+        progress: Progress | None = None,
     ) -> Records[ScoredTriple]:
         """Returns each triple's score, and the rank and probability of one part of it.
 
@@ -319,7 +344,10 @@ class Predictor:
             own_M, found = holds(self.prepared.graph, ids_M3), dict[int, tuple[Any, ...]]()
             for scorer, rows_G in without_own(self.scorer, self.artifact.config, ids_M3, own_M):
                 figures = self._scored(scorer, ids_M3[rows_G], part)
-                found |= dict(zip(rows_G.tolist(), figures, strict=True))
+                for row, figure in zip(rows_G.tolist(), figures, strict=True):
+                    found[row] = figure
+                    if progress:
+                        progress(len(rows) + len(found), len(facts))
             named += (own := self._named(ids_M3.tolist()))
             about = self._about(ids_M3, own)
             rows += [(*found[row], *notes) for row, notes in enumerate(about)]
@@ -365,6 +393,25 @@ class Predictor:
     def types(self) -> str | TypesOf | None:
         """What `use_types` was given."""
         return self._types
+
+    @on_snapshot
+    def types_of_entities(self) -> dict[str, list[str]]:
+        """Returns the types of each entity that has any; of none in a graph without types."""
+        choices, found = self._choices(), dict[str, list[str]]()
+        if choices.has_types:
+            names, rows_N2 = choices.types
+            entities = self.entity_names.names(rows_N2[:, 0])
+            for entity, type in zip(entities, rows_N2[:, 1].tolist(), strict=True):
+                found.setdefault(entity, []).append(names[type])
+        return found
+
+    @on_snapshot
+    def entity_ids(self, **which: Unpack[Candidates]) -> npt.NDArray[np.int64]:
+        """Returns the ids of all entities, or of those chosen by `among`, `type` and `exclude`."""
+        allowed_E = self._choices().allowed(which)
+        if allowed_E is None:
+            return np.arange(len(self.entity_names))
+        return allowed_E.nonzero().squeeze(1).cpu().numpy()
 
     # vectors
 
@@ -535,7 +582,13 @@ class Predictor:
 
     @on_snapshot
     def explain(
-        self, head: str, relation: str, tail: str, asked: Part | None = None
+        self,
+        head: str,
+        relation: str,
+        tail: str,
+        asked: Part | None = None,
+        *,
+        progress: Progress | None = None,
     ) -> Explanation:
         """Explains a triple's score by the effect of leaving out paths.
 
@@ -547,7 +600,9 @@ class Predictor:
         head, relation, tail = scored.head, scored.relation, scored.tail
         ids_3 = self._ids([(head, relation, tail)])[0]
         score = self._triple_score(ids_3, asked)
-        patterns, bridges = bridge_evidence(score, int(ids_3[1]), self._named, self.relation_names)
+        patterns, bridges = bridge_evidence(
+            score, int(ids_3[1]), self._named, self.relation_names, progress
+        )
         return Explanation(
             head,
             relation,
@@ -576,16 +631,24 @@ class Predictor:
         tail: str,
         paths: Iterable[PathEvidence | BridgeEvidence | PatternEvidence],
         asked: Part | None = None,
+        *,
+        progress: Progress | None = None,
     ) -> float:
         """Returns the triple's score without some paths or patterns of its explanation."""
         score, paths = (
             self._triple_score(self._ids([(head, relation, tail)])[0], asked),
             list(paths),
         )
+        for path in paths:  # those of one entity may be empty: it has no edges
+            steps = path.relations if isinstance(path, PatternEvidence) else path.steps
+            if not steps and not isinstance(path, PathEvidence):
+                raise ConfigError(f"A path or pattern to leave out has steps; got {path}.")
         own = {(path.of, tuple(path.steps)) for path in paths if isinstance(path, PathEvidence)}
         left_out = [p for p in score.paths if (p.of, tuple(self._named(p.steps))) in own]
         triples: set[int] = set()
-        for path in paths:
+        for number, path in enumerate(paths):
+            if progress:
+                progress(number, len(paths))
             if isinstance(path, BridgeEvidence):
                 triples.update(self.prepared.ids(self._ids(path.steps)).tolist())
             elif isinstance(path, PatternEvidence) and score.bridge is not None:
@@ -608,7 +671,12 @@ class Predictor:
 
     @on_snapshot
     def rules(
-        self, relations: str | Iterable[str] | None = None, k: int = 5, *, facts: int = 32
+        self,
+        relations: str | Iterable[str] | None = None,
+        k: int = 5,
+        *,
+        facts: int = 32,
+        progress: Progress | None = None,
     ) -> Iterator[Rule]:
         """Yields the k paths that the model trusts most, per relation (default: all).
 
@@ -620,7 +688,7 @@ class Predictor:
         whole_pairs = self.artifact.config.hold_out_pairs
         wanted = self._wanted(relations)
         for found in learned_rules(
-            self.scorer, wanted, k=k, n_facts=facts, whole_pairs=whole_pairs
+            self.scorer, wanted, k=k, n_facts=facts, whole_pairs=whole_pairs, progress=progress
         ):
             yield from (rule.named(self.relation_names, self.entity_names) for rule in found)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from pathe.core.config import Config
 from pathe.core.errors import ConfigError
 from pathe.core.randomness import keyed
+from pathe.core.types import Progress
 from pathe.data.vocabulary import GrowingVocabulary, Vocabulary
 from pathe.graph.edges import Edges
 from pathe.graph.held_out import HeldOut
@@ -70,6 +71,7 @@ def learned_rules(
     k: int = 5,
     n_facts: int = 32,
     whole_pairs: bool = False,
+    progress: Progress | None = None,
 ) -> Iterator[list[LearnedRule]]:
     """Yields the k most trusted sequences per relation, most trusted first.
 
@@ -77,12 +79,14 @@ def learned_rules(
     `whole_pairs`, without all edges between their entities.
     """
     prepared = scorer.prepared
-    for relation in relations:
+    for number, relation in enumerate(relations):
         ids_N = (prepared.train_M3[:, 1] == relation).nonzero().squeeze(1)
         ids_N = ids_N[keyed(scorer.seed, ids_N).argsort()[:n_facts]]
         worth: dict[tuple[int, ...], float] = defaultdict(float)
         best_of: dict[tuple[int, ...], list[Connection]] = defaultdict(list)  # one per fact
         for id_1 in ids_N[:, None]:
+            if progress:
+                progress(number, len(relations))
             held_out = HeldOut(prepared.pairs.of_same(id_1) if whole_pairs else id_1)
             score = scorer.bridge_score(prepared.train_M3[id_1[0]], "tail", held_out)
             assert score is not None

@@ -84,7 +84,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Cancelled)
     async def gone(request: Request, error: Cancelled) -> Response:
-        return problem(504, "The request was given up.")
+        return problem(504, "The request was cancelled.")
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
@@ -103,9 +103,7 @@ def _add_errors(app: FastAPI) -> None:
         if detail == UNREADABLE:
             detail = "The body should be JSON in UTF-8, and not nested deeply; it can't be read."
         elif detail == HTTPStatus(error.status_code).phrase:
-            detail = (
-                f"{request.method} {path} isn't a call: see /api/v1/openapi.json for all of them."
-            )
+            detail = f"No such endpoint: {request.method} {path}. See /api/v1/openapi.json."
         return problem(error.status_code, detail, dict(error.headers or {}))
 
     @app.exception_handler(Exception)

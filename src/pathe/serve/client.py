@@ -26,6 +26,7 @@ from pathe.predict.results import (
 )
 
 T = TypeVar("T")
+PAGE = 1000  # facts per request
 
 
 class Client:
@@ -60,10 +61,16 @@ class Client:
         found = self._graph("GET", "/entities", q=text, limit=k, type=type)
         return list(found["entities"])
 
-    def facts(self, name: str, k: int = 1000) -> list[Fact]:
-        """Returns the facts of an entity."""
-        found = self._graph("GET", "/entity", name=name, limit=k)
-        return [(row["head"], row["relation"], row["tail"]) for row in found["facts"]]
+    def facts(self, name: str, k: int | None = None) -> list[Fact]:
+        """Returns the facts of an entity: all of them, or the first k."""
+        found: list[Fact] = []
+        while k is None or len(found) < k:
+            limit = PAGE if k is None else min(PAGE, k - len(found))
+            page = self._graph("GET", "/entity", name=name, offset=len(found), limit=limit)
+            found += [(row["head"], row["relation"], row["tail"]) for row in page["facts"]]
+            if len(found) >= page["total"] or not page["facts"]:
+                break
+        return found
 
     def tails(self, head: str, relation: str, k: int = 10, **options: Any) -> Answers:
         """Returns the k best answers to (head, relation, ?).

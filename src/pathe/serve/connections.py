@@ -1,4 +1,4 @@
-"""HTTP connections that can't be held open for nothing: limits on their time and number."""
+"""HTTP connections: slow and idle ones are closed, and their number is limited."""
 
 from __future__ import annotations
 

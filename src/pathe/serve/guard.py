@@ -86,13 +86,15 @@ class Guard:
         path = request.scope["path"]
         is_open = path in ("/", "/api/v1/health") or path.startswith("/static/")
         if self.hosts and _host(request) not in self.hosts:  # a page elsewhere may have sent it
-            return problem(400, f"This server is called {' or '.join(self.hosts)}.")
+            words = " or ".join(f"http://{host}" for host in self.hosts if ":" not in host)
+            return problem(400, f"Unexpected Host header. Use {words}.")
         if self.token and not is_open and not has_token(request, self.token):
             words = "Give the token: Authorization: Bearer TOKEN."
             return problem(401, words, {"WWW-Authenticate": "Bearer"})
         limits = self.server.limits
         if length > limits.body:
-            return problem(413, f"Send at most {limits.body:,} bytes, with their length.")
+            words = f"The limit is {limits.body:,} bytes."
+            return problem(413, f"The body is too large or has no Content-Length. {words}")
         if length and self.server.bodies + length > limits.bodies:
             return problem(429, "Too many large requests. Try again.", {"Retry-After": "1"})
         return None

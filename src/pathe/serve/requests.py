@@ -11,6 +11,7 @@ from pathe.core.types import Fact, Part
 from pathe.serve.journal import Changes
 
 MOST_NAME, MOST_K, MOST_DEPTH, MOST_ROWS = 2000, 1000, 10_000, 1000
+MOST_LEFT_OUT, MOST_STEPS = 50, 16  # patterns or paths to leave out, and steps of each
 Name = Annotated[str, StringConstraints(min_length=1, max_length=MOST_NAME)]
 Given = Annotated[Name | None, Query()]  # one that may be left out
 K = Annotated[int, Query(ge=1, le=MOST_K)]
@@ -60,9 +61,13 @@ class Claims(Strict):
     triples: Annotated[list[Triple], Field(min_length=1, max_length=MOST_ROWS)]
 
 
+Pattern = Annotated[list[Name], Field(min_length=1, max_length=MOST_STEPS)]
+Steps = Annotated[list[tuple[Name, Name, Name]], Field(min_length=1, max_length=MOST_STEPS)]
+
+
 class LeftOut(Strict):
-    patterns: Annotated[list[list[Name]], Field(max_length=50)] = []
-    paths: Annotated[list[list[tuple[Name, Name, Name]]], Field(max_length=50)] = []
+    patterns: Annotated[list[Pattern], Field(max_length=MOST_LEFT_OUT)] = []
+    paths: Annotated[list[Steps], Field(max_length=MOST_LEFT_OUT)] = []
 
 
 class Rescore(Triple):

@@ -14,7 +14,7 @@ from pathe.core.types import PARTS, Part, fill
 from pathe.predict.predictor import Predictor
 from pathe.serve import views
 from pathe.serve.graphs import ServedGraph
-from pathe.serve.queues import Job
+from pathe.serve.queues import Batch
 from pathe.serve.requests import (
     Claims,
     Facts,
@@ -29,28 +29,36 @@ from pathe.serve.requests import (
     Text,
     Triples,
 )
-from pathe.serve.server import Server
+from pathe.serve.server import Caller
 from pathe.serve.tokens import has_token
-from pathe.serve.views import AnswerOptions, Row
+from pathe.serve.views import AnswerOptions, Row, Table
 
 api = APIRouter(prefix="/api/v1")
 
 
-async def server_of(request: Request) -> Server:
-    """Returns the server that a request came to."""
-    server: Server = request.app.state.server
-    return server
+async def caller_of(request: Request) -> Caller:
+    """Returns the client that a request came from, with the server that it came to."""
+    return Caller(request.app.state.server, request)
 
 
-Serving = Annotated[Server, Depends(server_of)]
+Calling = Annotated[Caller, Depends(caller_of)]
 
 
-async def graph_of(graph: str, server: Serving) -> ServedGraph:
+async def graph_of(graph: str, caller: Calling) -> ServedGraph:
     """Returns the graph that a path names."""
-    return server.graph(graph)
+    return caller.server.graph(graph)
 
 
 Graph = Annotated[ServedGraph, Depends(graph_of)]
+
+
+async def which_facts(entity: Given = None, relation: Given = None, type: Given = None) -> Row:
+    """Returns which facts are looked for, as options of `Predictor.missing` and `check`."""
+    given = {"entities": entity, "relations": relation, "type": type}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+Of = Annotated[Row, Depends(which_facts)]
 
 
 @api.get("/health")
@@ -60,41 +68,51 @@ async def health() -> Row:
 
 
 @api.get("/graphs")
-async def graphs(server: Serving) -> Row:
+async def graphs(caller: Calling) -> Row:
     """Lists the graphs that are served."""
-    return {"graphs": [graph.about() for graph in server.graphs.values()]}
+    served = list(caller.server.graphs.values())
+    return await caller.do(
+        "fast", served[0], "", lambda p, batch: {"graphs": [graph.about() for graph in served]}
+    )
 
 
 @api.get("/graphs/{graph}")
-async def about(graph: Graph) -> Row:
+async def about(caller: Calling, graph: Graph) -> Row:
     """Describes a graph: its sizes, relations and types, and the model's card."""
-    more = {"relations_list": graph.relations(), "types": graph.types, "card": graph.card()}
-    return graph.about() | more
+
+    def work(p: Predictor, batch: Batch) -> Row:
+        types = graph.version.types
+        more = {"relations_list": graph.relations(), "types": types, "card": graph.card()}
+        return graph.about() | more
+
+    return await caller.do("fast", graph, "", work)
 
 
 @api.get("/graphs/{graph}/entities")
 async def entities(
-    server: Serving,
+    caller: Calling,
     graph: Graph,
     q: Text = "",
     type: Given = None,
     limit: K = 20,
 ) -> Row:
     """Finds entities by a part of their name or label, also with typos."""
-    return await server.do(
-        "fast", graph, "", lambda p, job: {"entities": graph.search(q, type, limit)}
+    return await caller.do(
+        "fast", graph, "", lambda p, batch: {"entities": graph.search(q, type, limit)}
     )
 
 
 @api.get("/graphs/{graph}/relations")
-async def relations(graph: Graph, q: Text = "", limit: K = 50) -> Row:
+async def relations(caller: Calling, graph: Graph, q: Text = "", limit: K = 50) -> Row:
     """Finds relations by a part of their name or label."""
-    return {"relations": graph.relations(q, limit)}
+    return await caller.do(
+        "fast", graph, "", lambda p, batch: {"relations": graph.relations(q, limit)}
+    )
 
 
 @api.get("/graphs/{graph}/entity")
 async def entity(
-    server: Serving,
+    caller: Calling,
     graph: Graph,
     name: Name,
     relation: Given = None,
@@ -106,16 +124,16 @@ async def entity(
 ) -> Any:
     """Returns the facts of an entity."""
     more = relation, direction, offset, limit
-    row = await server.do(
-        "fast", graph, overlay, lambda p, job: views.entity(graph, p, name, *more)
+    row = await caller.do(
+        "fast", graph, overlay, lambda p, batch: views.entity(graph, p, name, *more)
     )
-    return _as(format, graph, row, "facts")
+    return _as(format, graph, row, views.FACTS)
 
 
 @api.get("/graphs/{graph}/predict")
 async def predict(
     request: Request,
-    server: Serving,
+    caller: Calling,
     graph: Graph,
     head: Given = None,
     relation: Given = None,
@@ -129,63 +147,65 @@ async def predict(
     format: Format = "json",
 ) -> Any:
     """Answers a query: give two of head, relation and tail; the third is predicted."""
-    key, query = server.key(request), (head, relation, tail)
+    key, query = caller.server.key(request), (head, relation, tail)
     options = AnswerOptions(k, offset, known, type, plausible)
-    found = await server.answer(graph, overlay, query, options)
+    found = await caller.answer(graph, overlay, query, options)
     if format == "json":
-        return server.keep(key, request, Response(found, media_type="application/json"))
+        return caller.server.keep(key, request, Response(found, media_type="application/json"))
     row = json.loads(found)
     given = row["head"], row["relation"], row["tail"]
     rows = [
         dict(zip(PARTS, fill(given, answer["name"]), strict=True)) | answer
         for answer in row["answers"]
     ]
-    return _as(format, graph, {"answers": rows}, "answers")
+    return _as(format, graph, {"answers": rows}, views.ANSWERS)
 
 
 @api.post("/graphs/{graph}/predict")
-async def predict_many(server: Serving, graph: Graph, body: Queries, overlay: Overlay = "") -> Row:
+async def predict_many(caller: Calling, graph: Graph, body: Queries, overlay: Overlay = "") -> Row:
     """Answers many queries."""
     options = AnswerOptions(body.k, body.offset, body.known, body.type, body.plausible)
     queries = [(q.head, q.relation, q.tail) for q in body.queries]
 
-    def work(p: Predictor, job: Job[Any, Any]) -> Row:
-        found = views.answers(graph, p, queries, options)
+    def work(p: Predictor, batch: Batch) -> Row:
+        found = views.answers(graph, p, queries, options, batch.progress)
         for number, result in enumerate(found):
             if isinstance(result, Exception):
                 raise type(result)(f"queries.{number}: {result}")
         return {"results": found}
 
-    return await server.do("medium", graph, overlay, work)
+    return await caller.do("medium", graph, overlay, work)
 
 
 @api.post("/graphs/{graph}/score")
-async def score(server: Serving, graph: Graph, body: Triples, overlay: Overlay = "") -> Row:
+async def score(caller: Calling, graph: Graph, body: Triples, overlay: Overlay = "") -> Row:
     """Returns scores, ranks and probabilities of triples."""
     facts = [triple.fact for triple in body.triples]
-    return await server.do(
+    return await caller.do(
         "medium",
         graph,
         overlay,
-        lambda p, job: {"triples": [vars(r) for r in p.score(facts, body.asked)]},
+        lambda p, batch: {
+            "triples": [vars(row) for row in p.score(facts, body.asked, progress=batch.progress)]
+        },
     )
 
 
 @api.post("/graphs/{graph}/classify")
-async def classify(server: Serving, graph: Graph, body: Claims, overlay: Overlay = "") -> Row:
+async def classify(caller: Calling, graph: Graph, body: Claims, overlay: Overlay = "") -> Row:
     """Says of triples whether they are true, and how probable that is."""
     facts = [triple.fact for triple in body.triples]
 
-    def work(p: Predictor, job: Job[Any, Any]) -> Row:
-        return {"triples": [vars(row) for row in p.classify(facts, progress=job.progress)]}
+    def work(p: Predictor, batch: Batch) -> Row:
+        return {"triples": [vars(row) for row in p.classify(facts, progress=batch.progress)]}
 
-    return await server.do("slow", graph, overlay, work)
+    return await caller.do("slow", graph, overlay, work)
 
 
 @api.get("/graphs/{graph}/explain")
 async def explain(
     request: Request,
-    server: Serving,
+    caller: Calling,
     graph: Graph,
     head: Name,
     relation: Name,
@@ -195,70 +215,69 @@ async def explain(
 ) -> Any:
     """Explains a triple's score by patterns of paths."""
     fact = head, relation, tail
-    key = server.key(request)
-    found = await server.do(
-        "medium", graph, overlay, lambda p, job: to_json(views.explanation(graph, p, fact, asked))
+    key = caller.server.key(request)
+    found = await caller.do(
+        "medium",
+        graph,
+        overlay,
+        lambda p, batch: to_json(views.explanation(graph, p, fact, asked, batch.progress)),
     )
-    return server.keep(key, request, Response(found, media_type="application/json"))
+    return caller.server.keep(key, request, Response(found, media_type="application/json"))
 
 
 @api.post("/graphs/{graph}/explain")
-async def rescore(server: Serving, graph: Graph, body: Rescore, overlay: Overlay = "") -> Row:
+async def rescore(caller: Calling, graph: Graph, body: Rescore, overlay: Overlay = "") -> Row:
     """Scores a triple without some patterns or paths of its explanation."""
     without = body.without
     more = body.fact, body.asked, without.patterns, [list(path) for path in without.paths]
-    return await server.do("medium", graph, overlay, lambda p, job: views.rescored(p, *more))
+    return await caller.do(
+        "medium", graph, overlay, lambda p, batch: views.rescored(p, *more, batch.progress)
+    )
 
 
 @api.get("/graphs/{graph}/missing")
 async def missing(
-    server: Serving,
+    caller: Calling,
     graph: Graph,
-    entity: Given = None,
-    relation: Given = None,
-    type: Given = None,
+    of: Of,
     k: K = 20,
     min_probability: Annotated[float, Query(ge=0, le=1)] = 0.0,
     overlay: Overlay = "",
     format: Format = "json",
 ) -> Any:
     """Lists the facts that the graph most probably lacks; this takes seconds to minutes."""
-    of = _of(entity, relation, type)
-    row = await server.do(
+    row = await caller.do(
         "slow",
         graph,
         overlay,
-        lambda p, job: views.missing(graph, p, of, k, min_probability, job.progress),
+        lambda p, batch: views.missing(graph, p, of, k, min_probability, batch.progress),
     )
-    return _as(format, graph, row, "triples")
+    return _as(format, graph, row, views.MISSING)
 
 
 @api.get("/graphs/{graph}/suspicious")
 async def suspicious(
-    server: Serving,
+    caller: Calling,
     graph: Graph,
-    entity: Given = None,
-    relation: Given = None,
-    type: Given = None,
+    of: Of,
     k: K = 20,
     sample: Annotated[int | None, Query(ge=1)] = None,
     overlay: Overlay = "",
     format: Format = "json",
 ) -> Any:
-    """Lists the facts that the rest of the graph speaks against; may take minutes."""
-    of = _of(entity, relation, type)
-    row = await server.do(
+    """Lists the facts that look wrong, given the rest of the graph; may take minutes."""
+    row = await caller.do(
         "slow",
         graph,
         overlay,
-        lambda p, job: views.suspicious(graph, p, of, k, sample, job.progress),
+        lambda p, batch: views.suspicious(graph, p, of, k, sample, batch.progress),
     )
-    return _as(format, graph, row, "facts")
+    return _as(format, graph, row, views.SUSPICIOUS)
 
 
 @api.get("/graphs/{graph}/similar")
 async def similar(
-    server: Serving,
+    caller: Calling,
     graph: Graph,
     entity: Name,
     k: K = 10,
@@ -269,16 +288,16 @@ async def similar(
     """Lists similar entities."""
     which: Any = {"type": type} if type else {}
 
-    def work(p: Predictor, job: Job[Any, Any]) -> Row:
+    def work(p: Predictor, batch: Batch) -> Row:
         found = p.similar(p.entity_names.exact(entity), k, **which)
         return {"entities": [vars(row) | {"label": graph.show(row.name)} for row in found]}
 
-    return _as(format, graph, await server.do("medium", graph, overlay, work), "entities")
+    return _as(format, graph, await caller.do("medium", graph, overlay, work), views.SIMILAR)
 
 
 @api.get("/graphs/{graph}/rules")
 async def rules(
-    server: Serving,
+    caller: Calling,
     graph: Graph,
     relation: Given = None,
     k: K = 5,
@@ -286,20 +305,25 @@ async def rules(
     format: Format = "json",
 ) -> Any:
     """Lists the paths that the model trusts most to predict a relation."""
-    row = await server.do("slow", graph, overlay, lambda p, job: views.rules(graph, p, relation, k))
-    return _as(format, graph, row, "rules")
+    row = await caller.do(
+        "slow",
+        graph,
+        overlay,
+        lambda p, batch: views.rules(graph, p, relation, k, batch.progress),
+    )
+    return _as(format, graph, row, views.RULES)
 
 
 @api.post("/graphs/{graph}/overlays")
-async def add_overlay(server: Serving, graph: Graph, body: Facts) -> Row:
+async def add_overlay(caller: Calling, graph: Graph, body: Facts) -> Row:
     """Keeps changes for "what if" questions; give their id as `overlay` in other requests."""
     changes = body.changes
 
-    def work(p: Predictor, job: Job[Any, Any]) -> Row:
+    def work(p: Predictor, batch: Batch) -> Row:
         overlay, n_added, n_removed = graph.add_overlay(changes)
         return {"overlay": overlay, "added": n_added, "removed": n_removed}
 
-    return await server.do("medium", graph, "", work)
+    return await caller.do("medium", graph, "", work)
 
 
 @api.get("/graphs/{graph}/overlays/{overlay}")
@@ -313,28 +337,25 @@ async def get_overlay(graph: Graph, overlay: Annotated[str, Field(max_length=64)
 
 
 @api.post("/graphs/{graph}/facts")
-async def change(server: Serving, graph: Graph, body: Facts, request: Request) -> Row:
+async def change(caller: Calling, graph: Graph, body: Facts, request: Request) -> Row:
     """Adds and removes facts for everyone; needs --writable and the token."""
     token = request.app.state.token
     if graph.journal is not None and not (token and has_token(request, token)):
         raise HTTPException(401, "Give the token: Authorization: Bearer TOKEN.")
-    added, removed = await server.do("medium", graph, "", lambda p, job: graph.change(body.changes))
+    added, removed = await caller.do(
+        "medium", graph, "", lambda p, batch: graph.change(body.changes, batch.commit)
+    )
     return {"added": added, "removed": removed}
 
 
-def _of(entity: str | None, relation: str | None, type: str | None) -> Row:
-    given = {"entities": entity, "relations": relation, "type": type}
-    return {key: value for key, value in given.items() if value is not None}
-
-
-def _as(format: Format, graph: ServedGraph, row: Row, key: str) -> Any:
+def _as(format: Format, graph: ServedGraph, row: Row, table: Table) -> Any:
     """Returns rows as they are, or as a file."""
     if format == "json":
         return row
-    is_csv = format == "csv"
-    text = views.as_csv(row[key]) if is_csv else views.as_turtle(graph, row[key])
+    is_csv, rows = format == "csv", row[table.key]
+    text = views.as_csv(table, rows) if is_csv else views.as_turtle(graph, table, rows)
     return Response(
         text,
         media_type="text/csv; charset=utf-8" if is_csv else "text/turtle; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="{key}.{format}"'},
+        headers={"Content-Disposition": f'attachment; filename="{table.key}.{format}"'},
     )

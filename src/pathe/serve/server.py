@@ -16,12 +16,12 @@ from pathe.core.errors import UnknownNameError
 from pathe.predict.predictor import Predictor
 from pathe.serve import views
 from pathe.serve.graphs import Cache, Lane, ServedGraph
-from pathe.serve.queues import Job, WorkQueue
+from pathe.serve.queues import Batch, WorkQueue
 from pathe.serve.views import AnswerOptions
 
 R = TypeVar("R")
 KEPT = ("/predict", "/explain")  # calls whose responses are kept
-Work = Callable[[Predictor, Job[Any, Any]], R]
+Work = Callable[[Predictor, Batch], R]
 
 
 @dataclass(frozen=True)
@@ -77,29 +77,6 @@ class Server:
             raise UnknownNameError(f"There is no graph {name!r}. Graphs: {', '.join(self.graphs)}.")
         return self.graphs[name]
 
-    async def do(self, lane: Lane, graph: ServedGraph, overlay: str, work: Work[R]) -> R:
-        """Runs work of one request in a lane, with a predictor of that lane."""
-
-        def run(items: list[None], job: Job[Any, Any]) -> list[R]:
-            return [work(graph.predictor(lane, overlay), job)]
-
-        limits = self.limits
-        seconds = limits.slow_seconds if lane == "slow" else limits.seconds
-        return await self.queues[lane].do(object(), None, run, seconds)
-
-    async def answer(
-        self, graph: ServedGraph, overlay: str, query: Any, options: AnswerOptions
-    ) -> bytes:
-        """Answers a query in JSON; queries that wait for the same graph are answered together."""
-        key: Hashable = (graph.name, graph.version, overlay, options)
-
-        def run(queries: list[Any], job: Job[Any, Any]) -> list[Any]:
-            found = views.answers(graph, graph.predictor("fast", overlay), queries, options)
-            return [row if isinstance(row, Exception) else to_json(row) for row in found]
-
-        text: bytes = await self.queues["fast"].do(key, query, run, self.limits.seconds)
-        return text
-
     def kept(self, request: Request) -> Kept | None:
         """Returns the response to an equal request, if it is kept."""
         is_kept = request.method == "GET" and request.scope["path"].endswith(KEPT)
@@ -112,7 +89,7 @@ class Server:
 
     def key(self, request: Request) -> Hashable:
         """Returns what is the same for requests that get the same response."""
-        versions = tuple(graph.version for graph in self.graphs.values())
+        versions = tuple(graph.version.number for graph in self.graphs.values())
         return request.scope["path"], request.scope["query_string"], versions
 
     def close(self) -> None:
@@ -120,3 +97,44 @@ class Server:
             queue.close()
         for graph in self.graphs.values():
             graph.close()
+
+
+@dataclass(frozen=True)
+class Caller:
+    """A client that waits for the response to a request; work for it ends if it leaves."""
+
+    server: Server
+    request: Request
+
+    async def do(self, lane: Lane, graph: ServedGraph, overlay: str, work: Work[R]) -> R:
+        """Runs work of one request in a lane, with a predictor of that lane."""
+
+        def run(items: list[None], batch: Batch) -> list[R]:
+            return [work(graph.predictor(lane, overlay), batch)]
+
+        result: R = await self._queued(lane, object(), None, run)
+        return result
+
+    async def answer(
+        self, graph: ServedGraph, overlay: str, query: Any, options: AnswerOptions
+    ) -> bytes:
+        """Answers a query in JSON; queries that wait for the same graph are answered together."""
+        key: Hashable = (graph.name, graph.version.number, overlay, options)
+
+        def run(queries: list[Any], batch: Batch) -> list[Any]:
+            p = graph.predictor("fast", overlay)
+            found = views.answers(graph, p, queries, options, batch.progress)
+            return [row if isinstance(row, Exception) else to_json(row) for row in found]
+
+        text: bytes = await self._queued("fast", key, query, run)
+        return text
+
+    async def _queued(self, lane: Lane, key: Hashable, item: Any, run: Any) -> Any:
+        limits = self.server.limits
+        seconds = limits.slow_seconds if lane == "slow" else limits.seconds
+        return await self.server.queues[lane].do(key, item, run, seconds, self._leaves())
+
+    async def _leaves(self) -> None:
+        """Ends once the client has closed the connection."""
+        while (await self.request.receive())["type"] != "http.disconnect":
+            pass

@@ -5,18 +5,30 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
 
 from pathe.core.errors import ConfigError, PatheError
-from pathe.core.types import PARTS, Fact, Part, Progress, Query, fill, open_part
+from pathe.core.types import PARTS, Fact, Part, Progress, Query, chunks, fill, open_part
 from pathe.predict.predictor import Predictor
-from pathe.predict.results import BridgeEvidence, Explanation, PatternEvidence, relation_arrows
+from pathe.predict.results import (
+    Answer,
+    BridgeEvidence,
+    Explanation,
+    MissingTriple,
+    Neighbour,
+    PatternEvidence,
+    Rule,
+    SuspiciousFact,
+    relation_arrows,
+)
 from pathe.serve.graphs import ServedGraph
 
 Row = dict[str, Any]
+T = TypeVar("T")
 MOST_KNOWN = 100  # known answers that are listed beside predictions
+AT_ONCE = 64  # queries that are answered together
 
 
 @dataclass(frozen=True)
@@ -31,46 +43,49 @@ class AnswerOptions:
 
 
 def answers(
-    graph: ServedGraph, p: Predictor, queries: Sequence[Query], options: AnswerOptions
-) -> list[Row | Exception]:
+    graph: ServedGraph,
+    p: Predictor,
+    queries: Sequence[Query],
+    options: AnswerOptions,
+    progress: Progress,
+) -> list[Row | PatheError]:
     """Answers queries together; a query that can't be answered gets the error as its result."""
-    results: list[Row | Exception] = []
-    exact: list[Query] = []
-    for query in queries:
-        try:
-            open_part(query)
-            exact.append(p.exact(query))
-            results.append({})
-        except PatheError as error:
-            results.append(error)
+    found: list[Row | PatheError] = []
+    for chunk in chunks(queries, AT_ONCE):
+        progress(len(found), len(queries))
+        exact = [_or_error(_exact, p, query) for query in chunk]
+        good = [query for query in exact if not isinstance(query, PatheError)]
+        rows = _or_error(_answered, graph, p, good, options)
+        if isinstance(rows, PatheError):  # of one of these
+            alone = (_or_error(_answered, graph, p, [query], options) for query in good)
+            rows = [own if isinstance(own, PatheError) else own[0] for own in alone]
+        left = iter(rows)
+        found += [query if isinstance(query, PatheError) else next(left) for query in exact]
+    return found
+
+
+def _or_error(call: Callable[..., T], *given: Any) -> T | PatheError:
+    try:
+        return call(*given)
+    except PatheError as error:
+        return error
+
+
+def _exact(p: Predictor, query: Query) -> Query:
+    open_part(query)
+    return p.exact(query)
+
+
+def _answered(
+    graph: ServedGraph, p: Predictor, queries: list[Query], options: AnswerOptions
+) -> list[Any]:
     which: Any = {"type": options.type} if options.type else {}
     if not options.plausible:
         which["plausible"] = False
-    try:
-        found = list(
-            p.answer(exact, options.k + options.offset, filter_known=not options.known, **which)
-        )
-    except PatheError as error:
-        return [error for _ in queries]
-    good = iter(zip(exact, found, known_answers(p, exact), strict=True))
-    for i, result in enumerate(results):
-        if not isinstance(result, Exception):
-            results[i] = _answers(graph, *next(good), options)
-    return results
-
-
-def known_answers(p: Predictor, queries: Sequence[Query]) -> list[list[str]]:
-    """Returns `Predictor.known_answers` of each query, looked up together."""
-    found: list[list[str]] = [[] for _ in queries]
-    for part in PARTS:
-        rows = [i for i, query in enumerate(queries) if open_part(query) == part]
-        if rows:
-            ids_B3 = p._ids([queries[i] for i in rows])
-            rows_N, ids_N = p.prepared.known().find(ids_B3, part)
-            names = p.relation_names if part == "relation" else p.entity_names
-            for row, name in zip(rows_N.tolist(), names.names(ids_N.cpu()), strict=True):
-                found[rows[row]].append(name)
-    return found
+    n, filter_known = options.k + options.offset, not options.known
+    found = p.answer(queries, n, filter_known=filter_known, **which)
+    rows = zip(queries, found, p.known_answers_to(queries), strict=True)
+    return [_answers(graph, *row, options) for row in rows]
 
 
 def _answers(
@@ -106,7 +121,8 @@ def entity(
 ) -> Row:  # fmt: skip
     """Returns an entity's types and a page of its facts, with counts by relation."""
     name = p.entity_names.exact(name)
-    found = graph.facts(p, name)
+    out, into = p.facts_of(name)
+    found = [*((fact, "out") for fact in out), *((fact, "in") for fact in into)]
     counts = Counter((fact[1], own) for fact, own in found)
     if relation:
         relation = p.relation_names.exact(relation)
@@ -119,7 +135,7 @@ def entity(
     return {
         "name": name,
         "label": graph.show(name),
-        "types": graph.types_of.get(name, []),
+        "types": graph.version.types_of.get(name, []),
         "total": len(wanted),
         "offset": offset,
         "facts": [
@@ -133,9 +149,11 @@ def entity(
     }
 
 
-def explanation(graph: ServedGraph, p: Predictor, fact: Fact, asked: Part | None) -> Row:
+def explanation(
+    graph: ServedGraph, p: Predictor, fact: Fact, asked: Part | None, progress: Progress
+) -> Row:
     """Returns the evidence for a triple."""
-    found = p.explain(*fact, asked)
+    found = p.explain(*fact, asked, progress=progress)
     names = {found.head, found.relation, found.tail}
     for steps in _paths(found):
         names.update(name for step in steps for name in step)
@@ -157,14 +175,17 @@ def _paths(found: Explanation) -> Iterable[list[Fact]]:
 
 def rescored(
     p: Predictor, fact: Fact, asked: Part | None, patterns: list[list[str]],
-    paths: list[list[Fact]],
+    paths: list[list[Fact]], progress: Progress,
 ) -> Row:  # fmt: skip
     """Returns a triple's score and rank without some patterns or paths, and with them."""
-    [before] = p.score([fact], asked)
+    [before] = p.score([fact], asked, progress=progress)
     left_out: list[Any] = [BridgeEvidence(steps, 0.0) for steps in paths]
     left_out += [PatternEvidence(own, [], 0, True, 0.0, 0.0, 0, 0) for own in patterns]
-    score = p.score_without(*fact, left_out, asked) if left_out else before.score
-    rank = p.rank_with(*fact, score, asked) if left_out else before.rank
+    score, rank = before.score, before.rank
+    if left_out:
+        score = p.score_without(*fact, left_out, asked, progress=progress)
+        progress(1, 2)
+        rank = p.rank_with(*fact, score, asked)
     return {
         "score": score, "rank": rank, "score_before": before.score, "rank_before": before.rank,
     }  # fmt: skip
@@ -181,7 +202,7 @@ def missing(
 def suspicious(
     graph: ServedGraph, p: Predictor, of: Row, k: int, sample: int | None, progress: Progress
 ) -> Row:
-    """Returns the facts that the rest of the graph speaks against."""
+    """Returns the facts that look wrong, given the rest of the graph."""
     found = p.check(k, sample=sample, progress=progress, **of)
     return {
         "facts": [
@@ -192,10 +213,12 @@ def suspicious(
     }
 
 
-def rules(graph: ServedGraph, p: Predictor, relation: str | None, k: int) -> Row:
+def rules(
+    graph: ServedGraph, p: Predictor, relation: str | None, k: int, progress: Progress
+) -> Row:
     """Returns the paths that the model trusts most, of one relation or of all."""
     rows = []
-    for rule in p.rules(relation or None, k):
+    for rule in p.rules(relation or None, k, progress=progress):
         shown = [graph.show(own) for own in rule.path]
         rows.append(
             asdict(rule)
@@ -208,14 +231,34 @@ def rules(graph: ServedGraph, p: Predictor, relation: str | None, k: int) -> Row
 # files
 
 
-def as_csv(rows: list[Row]) -> str:
+@dataclass(frozen=True)
+class Table:
+    """A list of a response that can also be had as a file: its key, and the columns of CSV."""
+
+    key: str
+    columns: tuple[str, ...]
+
+
+def _columns(kind: type, *more: str) -> tuple[str, ...]:
+    return *(field.name for field in fields(kind)), *more
+
+
+LABELS = tuple(f"{part}_label" for part in PARTS)
+FACTS = Table("facts", (*PARTS, *LABELS, "direction"))
+ANSWERS = Table("answers", (*PARTS, *_columns(Answer, "label", "held_out")))
+MISSING = Table("triples", _columns(MissingTriple, *LABELS))
+SUSPICIOUS = Table("facts", _columns(SuspiciousFact, *LABELS, "expected_labels"))
+SIMILAR = Table("entities", _columns(Neighbour, "label"))
+RULES = Table("rules", _columns(Rule, "label", "labels", "words", "instance_labels"))
+
+
+def as_csv(table: Table, rows: list[Row]) -> str:
     """Returns rows as CSV; lists become text with semicolons, paths in them with arrows."""
     out = io.StringIO()
     writer = csv.writer(out)
-    columns = list(rows[0]) if rows else []
-    writer.writerow(columns)
+    writer.writerow(table.columns)
     for row in rows:
-        writer.writerow([_cell(row[column]) for column in columns])
+        writer.writerow([_cell(row[column]) for column in table.columns])
     return out.getvalue()
 
 
@@ -225,11 +268,11 @@ def _cell(value: Any, between: str = "; ") -> Any:
     return between.join(str(_cell(own, " > ")) for own in value)
 
 
-def as_turtle(graph: ServedGraph, rows: list[Row]) -> str:
+def as_turtle(graph: ServedGraph, table: Table, rows: list[Row]) -> str:
     """Returns the triples of rows as Turtle."""
     from pathe.data.iris import rdf_lines
 
-    if rows and not set(PARTS) <= set(rows[0]):
+    if not set(PARTS) <= set(table.columns):
         raise ConfigError("Only triples can be written as Turtle: choose csv or json.")
     start, line = rdf_lines(".ttl", graph.names)
     return start + "".join(line(*(row[part] for part in PARTS)) for row in rows)

@@ -172,7 +172,7 @@ export function missingFacts(box, ctx, query) {
   }, { slow: true });
 }
 
-/** The facts of the graph that the rest of it speaks against. */
+/** The facts that look wrong, given the rest of the graph. */
 export function suspiciousFacts(box, ctx, query) {
   const note = "Judging each fact without itself.";
   return load(box, ctx, note, (signal) => ctx.api.get("suspicious", query, signal), ({ facts }) => {

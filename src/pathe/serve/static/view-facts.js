@@ -38,7 +38,7 @@ export function suspicious(ctx) {
   const query = { relation: get("relation"), entity: get("entity"), type: get("type"), k: get("k") || 20 };
   const box = h("div");
   ctx.main.append(h("h1", null, "Suspicious facts", query.relation && [": ", name(relationLabel(ctx, query.relation))]),
-    h("p", { class: "lead" }, "Facts of the graph that the rest of the graph speaks against."),
+    h("p", { class: "lead" }, "Facts that look wrong, given the rest of the graph."),
     filters([relation.element, entity.element, type, k.element], () => again("suspicious", { relation: relation.value(), entity: entity.value(), type: type?.querySelector("select").value, k: k.value() }), "Find"), box);
   suspiciousFacts(box, ctx, query);
 }

@@ -21,7 +21,7 @@ export function start(ctx) {
     h("section", { "aria-labelledby": "tasks" }, h("h2", { id: "tasks" }, "The graph as a whole"),
       h("ul", { class: "cards tasks" },
         task("missing", "Missing facts", "What the graph most probably lacks"),
-        task("suspicious", "Suspicious facts", "What the rest of the graph speaks against"),
+        task("suspicious", "Suspicious facts", "What looks wrong, given the rest of the graph"),
         task("whatif", "What if", "Add or remove facts and see how answers change"),
         task("rules", "Rules", "The paths that the model trusts for each relation"))),
     h("section", { "aria-labelledby": "relations" }, h("h2", { id: "relations" }, "Relations"), relations(ctx)));
