@@ -294,12 +294,14 @@ def learn(judge: Judge, work: Work) -> Learned:
     """Fits how promising queries are, and how probable candidates, on hidden facts.
 
     This depends on the graph alone, so that a fact has the same probability whatever is asked for.
-    If there are few facts, what was learned from other graphs counts, too.
+    If there are few facts, what was learned from other graphs counts, too; alone, if there is
+    nothing to learn from: fewer than `FEWEST_HIDDEN` hidden facts, or no query that is open.
     """
     prepared, seed = judge.prepared, judge.scorer.seed
+    nothing = Learned(None, Mixture("missing", None, 0, seed, unlabelled=True))
     hidden_N = hidden(prepared.train_M3, seed)
     if len(hidden_N) < FEWEST_HIDDEN:
-        return Learned(None, Mixture("missing", None, 0, seed, unlabelled=True))
+        return nothing
     n_rounds = min(ROUNDS, -(-ENOUGH // len(hidden_N)))
     work.grow(2 * FIT_QUERIES)
     every = Wanted(list(range(prepared.n_relations)))
@@ -307,8 +309,10 @@ def learn(judge: Judge, work: Work) -> Learned:
     for number in range(n_rounds):
         view, hidden_N3 = hide(judge, number)
         rounds.append((view, hidden_N3, open_queries(view.about, every)))
-    asked_before = [_query_examples(*parts, EXAMPLES // n_rounds) for parts in rounds]
-    promise = Truth(_joined(asked_before), 2 * prepared.n_relations, seed)
+    asked_before = _joined([_query_examples(*parts, EXAMPLES // n_rounds) for parts in rounds])
+    if not len(asked_before.true_B):
+        return nothing
+    promise = Truth(asked_before, 2 * prepared.n_relations, seed)
     examples = []
     for view, hidden_N3, asked in rounds:
         gain_N = promise(_query_features(view.about, asked), asked.kinds_N)

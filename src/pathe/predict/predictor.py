@@ -434,6 +434,8 @@ class Predictor:
         check_task(self.artifact.config.task, "link")
         check_k(k)
         wanted = Wanted(self._wanted(of.get("relations")), self._owners(of), self._not_of(of))
+        if not wanted.relations:
+            return Records()
         judge, work = self._judge(), Work(progress, steps)
         if self._learned is None:
             self._learned = learn(judge, work)
