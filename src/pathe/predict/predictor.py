@@ -473,7 +473,7 @@ class Predictor:
         if not facts:
             return Records()
         ids_B3 = self._ids(facts)
-        found = self._judge(negatives, progress)(ids_B3, progress)
+        found = self._judge(negatives)(ids_B3, progress)
         columns: list[Tensor] = [
             found.probability_B >= found.threshold_B, found.probability_B, found.threshold_B,
         ]  # fmt: skip
@@ -720,18 +720,19 @@ class Predictor:
                 self._functional[int(self._relation_ids([name])), side] = verdict
         self._judged = self._learned = None
 
-    def _judge(
-        self, negatives: Iterable[Fact] | None = None, progress: Progress | None = None
-    ) -> Judge:
-        """Returns what judges triples, for the graph as it is now."""
+    def _judge(self, negatives: Iterable[Fact] | None = None) -> Judge:
+        """Returns what judges triples, for the graph as it is now.
+
+        It is kept until the graph changes, unless it learns from given negatives.
+        """
         self.refresh()
-        judge = self._judged
-        if judge is None or negatives:
-            ids_N3 = self._ids(list(negatives)) if negatives else None
-            temperature = self._temperature("tail")
-            self._judged = judge = Judge(
-                self.scorer, self.artifact.config, temperature, self._functional, ids_N3, progress
-            )
+        if self._judged is not None and not negatives:
+            return self._judged
+        ids_N3 = self._ids(list(negatives)) if negatives else None
+        given = self.scorer, self.artifact.config, self._temperature("tail")
+        judge = Judge(*given, self._functional, ids_N3)
+        if ids_N3 is None:
+            self._judged = judge
         return judge
 
     def _owners(self, of: FactsOf) -> Tensor | None:
