@@ -84,9 +84,9 @@ class Learned(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to look for: relations, and entities of which a fact must have one; None is any.
+    """Filters: relations, and entities of which each fact must contain one (None: no filter).
 
-    A fact has none of the entities `not_of`.
+    `not_of`: entities to exclude.
     """
 
     relations: list[int]

@@ -255,11 +255,12 @@ class Predictor:
         """Yields the k best answers to each of many queries, in their order.
 
         A query is (head, relation, tail) with None for the part to predict, or a dict without it.
-        Answers that the graph already has are left out unless `filter_known` is False. `among`
+        Answers that the graph already has are left out unless `filter_known` is False; then each is
+        scored with its own fact in the graph, which `score` and `classify` leave out. `among`
         (names), `type` (see `use_types`) and `exclude` (names) choose the entities that are ranked.
         Without `among` and `type`, entities that are unlike all known answers of the relation are
-        left out, too, unless `plausible` is False; and so are relations that nothing like the head
-        or nothing like the tail has.
+        left out, too, unless `plausible` is False; and so are relations that no entity like the
+        head, or no entity like the tail, has.
         """
         check_k(k)
         choices = self._choices()
@@ -497,9 +498,9 @@ class Predictor:
         progress: Progress | None = None,
         **of: Unpack[FactsOf],
     ) -> Records[SuspiciousFact]:
-        """Returns the k facts of the graph that the rest of the graph speaks against most.
+        """Returns the k facts that look most wrong, given the rest of the graph.
 
-        Each fact is judged without its own edge. `relations`, `entities`, `type` and `exclude`
+        Each fact is scored as if it were missing. `relations`, `entities`, `type` and `exclude`
         limit which facts are judged, `sample` how many. `reasons` adds the main pattern of paths
         behind each fact, and behind what the graph suggests instead.
         """
