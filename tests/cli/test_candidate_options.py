@@ -77,7 +77,7 @@ def test_complete_and_implausible_queries_say_so(place):
     shown = pathe(*asked, "--head", "Rome", "--relation", "capital_of", cwd=place).stdout
     assert "probably complete: nearly every head of capital_of has one tail; known: Italy" in shown
     shown = pathe(*asked, "--head", "India", "--relation", "born_in", cwd=place).stdout
-    assert "implausible: nothing like India is a head of born_in" in shown
+    assert "implausible: no entity like India is a head of born_in" in shown
     assert "implausible left out; --no-plausible ranks them, too" in shown
     shown = pathe(*asked, *QUERY, cwd=place).stdout
     assert "complete" not in shown
@@ -109,8 +109,17 @@ def test_no_answer_is_left(place):
     shown = pathe(*asked, "--among", "italy.txt", cwd=place).stdout
     assert "no answers left: all are known or left out" in shown
     done = pathe(*asked, "--among", "italy.txt", "--json", cwd=place)
-    assert json.loads(done.stdout) == []
+    said = json.loads(done.stdout)
+    assert (said["head"], said["relation"], said["tail"]) == ("Rome", "capital_of", None)
+    assert (said["answers"], said["complete"], said["implausible"]) == ([], True, False)
+    assert said["notes"][0] == "no answers left: all are known or left out"
+    assert said["notes"][1].startswith("probably complete: ")
     assert "probably complete" in done.stderr
+    lines = pathe(*asked, "--among", "italy.txt", "--jsonl", cwd=place)
+    assert (lines.returncode, lines.stdout) == (0, "")
+    assert "no answers left" in lines.stderr
+    for more, kind in (((), list), (("--known",), list)):
+        assert isinstance(json.loads(pathe(*asked, *more, "--json", cwd=place).stdout), kind)
 
 
 @pytest.mark.parametrize(
@@ -125,8 +134,8 @@ def test_no_answer_is_left(place):
         (("--among", "empty.txt"), "empty.txt: no names in it"),
         (("--among", "absent.txt"), "absent.txt: the names can't be read"),
         (("--exclude", "Atlantis"), "unknown entity 'Atlantis'"),
-        (("--tail", "France", "--exclude", "Japan"), "no head or tail is predicted"),
-        (("--tail", "France", "--no-plausible"), "no head or tail is predicted"),
+        (("--tail", "France", "--exclude", "Japan"), "no head or tail to predict"),
+        (("--tail", "France", "--no-plausible"), "no head or tail to predict"),
     ],
 )
 def test_bad_options_are_refused(place, args, expected):

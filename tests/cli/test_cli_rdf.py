@@ -88,7 +88,7 @@ def test_answers_as_triples(place: Path, tmp_path: Path, suffix: str) -> None:
     assert ("ex:Danube ex:flows_through ex:Austria ." in out.read_text()) == (suffix == ".ttl")
     out = tmp_path / f"missing{suffix}"
     answered("missing", "--data", "europe.ttl", "--relation", "ex:borders", "-k", "3",
-             "--queries", "20", "--no-reasons", "--out", out, cwd=place)  # fmt: skip
+             "--n-queries", "20", "--no-reasons", "--out", out, cwd=place)  # fmt: skip
     assert len(KnowledgeGraph.read(out).train) == 3
 
 

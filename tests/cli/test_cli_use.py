@@ -62,6 +62,12 @@ def test_a_query_in_words_and_as_json(ask, python):
     assert any(row["known"] for row in json.loads(shown))
 
 
+def test_known_answers_say_that_their_fact_counts(ask):
+    for more, known in (((), False), (("--known",), True)):
+        _, shown, _ = ask("predict", *USE, "--head", "e0001", "--relation", "r1", "-k", 60, *more)
+        assert ("scored with their own fact in the graph" in shown) == known
+
+
 def test_a_triple_is_judged(ask, python):
     given = ("--head", "e0001", "--relation", "r0", "--tail", "e0002")
     code, shown, _ = ask("predict", *USE, *given)

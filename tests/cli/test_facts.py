@@ -88,10 +88,13 @@ def test_a_wrong_fact_is_found_with_what_it_should_be(place):
     ("args", "said"),
     [
         (("missing", "people.csv", "--min-probability", "2"), "from 0 to 1"),
-        (("missing", "people.csv", "--queries", "0"), "at least 1"),
+        (("missing", "people.csv", "--n-queries", "0"), "--n-queries must be at least 1"),
+        (("missing", "people.csv", "--queries", "0"), "--n-queries must be at least 1"),
         (("missing", "people.csv", "--entity", "person99"), "Closest"),
         (("missing", "people.csv", "--type", "person"), "types"),
         (("missing", "people.csv", "--one-tail", "nationalty"), "Closest"),
+        (("classify", "people.csv", "--triples", "claims.csv", "--one-head", "bron"), "Closest"),
+        (("check", "people.csv", "--many", "nationalty"), "Closest"),
         (("classify", "people.csv", "--triples", "none.csv"), "none.csv"),
         (("classify", "people.csv", "--triples", "unknown.csv"), "line 2"),
         (
@@ -105,6 +108,27 @@ def test_a_wrong_fact_is_found_with_what_it_should_be(place):
 )
 def test_bad_input_is_answered_in_words(place, args, said):
     assert said in refused(*args, cwd=place)
+
+
+def test_the_old_name_of_n_queries_still_works(place):
+    asked = ("missing", "people.csv", "-k", 500, "--no-reasons", "--json")
+    found = [pathe(*asked, name, 3, cwd=place) for name in ("--n-queries", "--queries")]
+    assert found[0].stdout == found[1].stdout
+    assert "--queries is now --n-queries" in found[1].stderr
+    assert len(json.loads(found[0].stdout)) < len(rows(*asked[:-1], cwd=place))
+
+
+def test_what_is_functional_can_be_said_to_classify_and_check(place):
+    (place / "second.csv").write_text(
+        "".join(f"person{i},nationality,country{(i + 1) % 4}\n" for i in range(1, 20))
+    )
+    asked = ("classify", "people.csv", "--triples", "second.csv", "--no-reasons")
+    learned, many = (rows(*asked, *more, cwd=place) for more in ((), ("--many", "nationality")))
+    assert [row["probability"] for row in many] != [row["probability"] for row in learned]
+    asked = ("check", "people.csv", "-k", 5, "--no-reasons")
+    assert rows(*asked, "--one-tail", "in", "--many", "nationality", cwd=place) != rows(
+        *asked, cwd=place
+    )
 
 
 def test_unknown_names_can_be_skipped(place):

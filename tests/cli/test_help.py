@@ -76,10 +76,18 @@ def test_its_example_works(name: str, tmp_path: Path) -> None:
 def test_one_option_means_one_thing() -> None:
     """--split splits a file wherever it is; results go the same ways out of every command."""
     kinds: dict[str, dict[str, str]] = {}
+    values: dict[str, dict[bool, set[str]]] = {}  # numbers, or words and files
     for name, command in COMMANDS.items():
         for p in options_of(command):
-            for option in p.opts:
+            for option in [] if p.hidden else p.opts:
                 kinds.setdefault(option, {})[name] = p.help
+                kind = p.type_descriptor.annotation
+                values.setdefault(option, {}).setdefault(kind in (int, float), set()).add(name)
+    assert {option: found for option, found in values.items() if len(found) > 1} == {}
+    for option in ("--type", "--types", "--type-relation", "--among", "--exclude"):
+        assert len({kinds[option][c] for c in ("predict", "similar", "missing", "check")}) == 1
+    for option in ("--one-tail", "--one-head", "--many"):
+        assert {"missing", "classify", "check"} == set(kinds[option])
     split = kinds["--split"]
     assert len(set(split.values())) == 1
     assert {"analyze", "train", "evaluate", "predict", "missing"} <= set(split)

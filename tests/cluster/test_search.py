@@ -99,5 +99,5 @@ def test_the_command_works_in_parts_and_continues(tmp_path):
     assert again == plain
     assert said.count("computed again") == 1
     _, said = run("small.json", "--frontier", "0", "--parts", "none")
-    assert "in one process" in said
+    assert "ignoring --cluster and --parts" in said
     assert not (tmp_path / "none").exists()

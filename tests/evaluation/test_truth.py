@@ -15,9 +15,11 @@ from pathe.evaluation.truth import (
     _fit,
     background,
     calibration_error,
+    candidate_ranks,
     features,
     side_ranks,
 )
+from pathe.predict.missing import Queries, View, best_answers
 
 
 @pytest.mark.parametrize("make", [predictor, any_graph_predictor])
@@ -47,6 +49,51 @@ def test_sides_are_ranked_as_by_hand(make, side):
         assert found.margins_B[i].item() == pytest.approx(own - max(others), abs=1e-4)
         keys = [f for f in facts if f[1] == triple[1] and f[2 - column] == triple[2 - column]]
         assert found.known_B[i].item() == len([f for f in keys if f != tuple(triple)])
+
+
+@pytest.mark.parametrize("n", [1, 2, 7])
+def test_candidates_are_ranked_as_by_hand(n):
+    """With ties, candidates that nothing rivals, known candidates and excluded entities."""
+    draw = torch.Generator().manual_seed(n)
+    scores = torch.randint(-2, 3, (60, n), generator=draw) / 2
+    scores[torch.rand(60, n, generator=draw) < 0.1] = float("-inf")
+    known = torch.rand(60, n, generator=draw) < 0.3
+    every = torch.arange(n).expand(60, n)
+    found = candidate_ranks(scores.clone(), known.nonzero().unbind(1), every, 1.7)
+    for row in range(60):
+        for own in range(n):
+            if scores[row, own].isneginf():
+                continue
+            others = [float(scores[row, e]) for e in range(n) if e != own and not known[row, e]]
+            score = float(scores[row, own])
+            higher, equal = sum(s > score for s in others), sum(s == score for s in others)
+            total = torch.tensor([*others, score]).div(1.7).logsumexp(0)
+            ranks = [float(column[row, own]) for column in found]
+            assert ranks[0] == score
+            assert ranks[1] == pytest.approx(score / 1.7 - total.item(), abs=1e-6)
+            assert ranks[2] == 1 + higher + equal / 2
+            assert ranks[3] == score - max(others, default=float("-inf"))
+            assert ranks[4] == int(known[row].sum()) - int(known[row, own])
+
+
+@pytest.mark.parametrize("make", [predictor, any_graph_predictor])
+def test_the_best_answers_are_ranked_as_their_triples(make):
+    """What `missing` says of its candidates is what `side_ranks` says of the same triples."""
+    kg = toy()
+    p = make(kg)
+    about, known = background(p.prepared.graph), p.prepared.known()
+    view = View(p.scorer, p.prepared, about, 1.3)
+    for side, first in (("tail", 0), ("head", kg.n_relations)):
+        entities = torch.arange(20)
+        kinds = torch.full_like(entities, first + 1)
+        queries = Queries(entities, kinds, torch.ones(20), torch.zeros(20).long())
+        best = best_answers(view, queries, torch.ones(20), side, lambda done, of: None)
+        assert len(best.triples_C3) > 100
+        again = side_ranks(
+            p.scorer, known, best.triples_C3, side, 1.3, None, view.scores_of_triples
+        )
+        for ours, theirs in zip(best.ranks, again, strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
 
 
 def test_a_fact_of_the_graph_does_not_count_itself():

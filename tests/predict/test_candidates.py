@@ -45,7 +45,7 @@ def test_a_scored_triple_says_that_its_queries_have_their_answers(kg):
     assert not known.complete  # its own answer is no other one
     assert known.notes == []
     assert odd.implausible
-    assert odd.notes == ["implausible: nothing like land 1 is a head of born_in"]
+    assert odd.notes == ["implausible: no entity like land 1 is a head of born_in"]
     assert p.score([("city 1", "capital_of", "land 0")])[0].notes[0].endswith("known: land 1")
 
 
@@ -195,7 +195,7 @@ def test_a_complete_query_says_so(p):
 def test_a_query_that_makes_no_sense_is_flagged(p):
     found = p.tails(LANDS[0], "born_in")
     assert found.implausible
-    assert found.notes == ["implausible: nothing like land 0 is a head of born_in"]
+    assert found.notes == ["implausible: no entity like land 0 is a head of born_in"]
     assert all(row["implausible"] for row in found.to_dicts())
     assert p.heads("born_in", PEOPLE[0]).implausible
     assert not p.tails(PEOPLE[0], "born_in").implausible

@@ -125,12 +125,49 @@ def test_test_triples_never_reach_the_fit():
     assert ours.probability == pytest.approx(theirs.probability, abs=1e-5)
 
 
-def test_given_negatives_are_learned_from():
+@pytest.mark.parametrize("make", MAKERS)
+def test_given_negatives_are_learned_from(make):
     kg = toy()
-    p = any_graph_predictor(kg)
+    p = make(kg)
     false = named(kg, negatives(p.prepared, p.prepared.known(), kg.train[:40].long(), 0))
-    assert p.classify([false[0]], negatives=false)[0].probability <= 1
-    assert torch.equal(p._judge().negatives_N3, p._ids(false))
+    fact, chance = named(kg, kg.test[:1]), lambda **more: p.classify(fact, **more)[0].probability
+    before = chance()
+    told = chance(negatives=false)
+    assert told != before
+    assert chance() == before  # they count in their own call only
+    assert chance(negatives=false) == told
+    assert p.check(1)[0] == make(kg).check(1)[0]
+
+
+class Stopped(Exception):
+    pass
+
+
+def test_a_call_that_is_stopped_during_the_fit_does_not_stop_later_ones():
+    p, facts = any_graph_predictor(), [("e0001", "r0", "e0030")]
+
+    def stop(done, total):
+        raise Stopped
+
+    for ask in (lambda **more: p.classify(facts, **more), p.check):
+        with pytest.raises(Stopped):
+            ask(progress=stop)
+    assert p.classify(facts) == any_graph_predictor().classify(facts)
+    assert p.check(2)
+
+
+def test_progress_covers_the_fit():
+    p, facts = any_graph_predictor(), [("e0001", "r0", "e0030")]
+    for ask in (lambda tell: p.check(2, sample=3, progress=tell),
+                lambda tell: p.classify(facts, progress=tell)):  # fmt: skip
+        p.add([("new", "r0", f"e000{len(p.entity_names) % 10}")])  # to be fitted again
+        seen = []
+        ask(lambda done, total, seen=seen: seen.append((done, total)))
+        assert len(seen) > 2
+        assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+        assert len({total for _, total in seen}) == 1
+        assert seen[0][1] > 6  # more than both sides of three facts
+        assert seen[-1][0] == seen[-1][1]
 
 
 def test_two_facts_are_enough_for_a_judgement():

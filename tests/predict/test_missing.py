@@ -103,6 +103,7 @@ def test_filters():
     half = p.missing(1000, min_probability=every[5].probability)
     assert names(half) == names(every[: len(half)])
     assert len(p.missing(3)) == 3
+    assert p.missing(3, relations=[]) == p.missing(3, entities=[]) == []
     with pytest.raises(UnknownNameError, match="Closest"):
         p.missing(entities="person333")
     with pytest.raises(TypeError, match="entity"):
@@ -183,6 +184,27 @@ def test_the_smallest_graphs_get_an_answer():
     assert found
     assert all(0 < m.probability < 1 for m in found)
     assert Predictor(kg_of("a r b")).missing(5) is not None
+
+
+DEGENERATE = {
+    "pairs": [(i, 0, 40 + i) for i in range(40)],  # every query has its answer, and needs one only
+    "loops": [(i, 0, i) for i in range(40)],
+    "star": [(0, 0, i) for i in range(1, 40)],
+    "chain": [(i, 0, i + 1) for i in range(40)],
+    "symmetric": [(i, 0, i ^ 1) for i in range(40)],
+    "everything": [(i, 0, j) for i in range(12) for j in range(12)],
+    "a relation each": [(i, i, 40 + i) for i in range(40)],
+}
+
+
+@pytest.mark.parametrize("name", DEGENERATE)
+def test_graphs_with_nothing_to_learn_from_get_an_answer(name):
+    p = Predictor(knowledge_graph(DEGENERATE[name]))
+    found = p.missing(5)
+    assert all(0 <= m.probability <= 1 for m in found)
+    if name in ("pairs", "loops", "everything"):
+        assert found == []
+    assert len(p.check(5)) == 5
 
 
 def test_one_answer_per_functional_query():

@@ -219,14 +219,17 @@ def test_planted_patterns_come_first(seed):
 
 @pytest.mark.slow
 def test_reasons_of_the_films_come_first():
-    """A step of the reason may be replaced by what implies it: capitals are seats of government."""
+    """A step of the reason may be replaced by what implies it: capitals are seats of government.
+
+    Of the directors of sequels, most are known to work with the composer: another true pattern,
+    which connects more pairs and raises the score by more.
+    """
     graph, rules = films(), films_script().RULES
     p = Predictor(KnowledgeGraph.from_triples(graph.triples))
-    gaps = graph.gaps[::5]
     right = 0
-    for fact in gaps:
+    for fact in graph.gaps:
         reason = list(graph.reasons[fact])
         implied = [step for own in reason for step in rules.get(own, (own,))]
         right += p.explain(*fact).patterns[0].relations in (reason, implied)
-    assert len(gaps) >= 40
-    assert right >= 0.95 * len(gaps)
+    assert len(graph.gaps) == 200
+    assert right >= 0.94 * len(graph.gaps)

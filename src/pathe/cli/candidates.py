@@ -1,11 +1,11 @@
-"""Options that choose which entities may be answers."""
+"""Options that choose entities, and which of them may be answers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from pathe.cli.options import option
 from pathe.cli.output import tell
@@ -16,43 +16,30 @@ if TYPE_CHECKING:
     from pathe.predict.candidates import Candidates, QueryCandidates
     from pathe.predict.predictor import Predictor
 
-PANEL = "Candidates"
-
 
 @dataclass(frozen=True)
-class CandidateOptions:
-    """The entities to choose from."""
+class EntityOptions:
+    """Options that choose entities: by type and by name."""
 
-    type: str | None = option(
-        None, "Only entities of this type, e.g. [cyan]Country[/].", rich_help_panel=PANEL
-    )
+    type: str | None = option(None, "Only entities of this type, e.g. [cyan]Country[/].")
     types: Path | None = option(
         None,
         "The types of entities: a .tsv or .csv of entity and type. Default: from the graph.",
-        rich_help_panel=PANEL,
     )
     type_relation: str | None = option(
         None,
         "The relation that gives types. Default: one named rdf:type, type, instance of or isa.",
-        rich_help_panel=PANEL,
     )
     among: Path | None = option(
         None,
         "Only the entities in this file: one per line, or the first column of a .tsv or .csv.",
-        rich_help_panel=PANEL,
     )
     exclude: list[str] | None = option(
-        None, "Not this entity, or those in this file; repeatable.", rich_help_panel=PANEL
+        None, "Exclude this entity, or the entities in this file; repeatable."
     )
 
-    @property
-    def given(self) -> list[str]:
-        """The names of the options that were given."""
-        names = (field.name for field in fields(self) if getattr(self, field.name) is not None)
-        return [f"--{name.replace('_', '-')}" for name in names]
-
     def choose(self, p: Predictor, skip: bool = False) -> Candidates:
-        """Returns the candidates; `skip` skips unknown names in files."""
+        """Returns which entities; `skip` skips unknown names in files."""
         if self.types is not None and self.type_relation is not None:
             raise PatheError("Give --types or --type-relation, not both.")
         if self.types is not None:
@@ -72,15 +59,27 @@ class CandidateOptions:
 
 
 @dataclass(frozen=True)
+class CandidateOptions(EntityOptions):
+    """The entities to choose from."""
+
+    panel: ClassVar[str] = "Candidates"
+
+    @property
+    def given(self) -> list[str]:
+        """The names of the options that were given."""
+        names = (field.name for field in fields(self) if getattr(self, field.name) is not None)
+        return [f"--{name.replace('_', '-')}" for name in names]
+
+
+@dataclass(frozen=True)
 class QueryCandidateOptions(CandidateOptions):
     """The entities to rank as answers."""
 
     plausible: bool | None = option(
         None,
-        "Leave out entities unlike all known answers of the relation, and relations that nothing "
-        "like the head or tail has. Default: unless --type or --among is given.",
+        "Exclude implausible answers: entities unlike any known answer of the relation, and "
+        "relations that no similar entity has. On unless --type or --among is given.",
         "--plausible/--no-plausible",
-        rich_help_panel=PANEL,
     )
 
     def useless(self, query: Query) -> str:

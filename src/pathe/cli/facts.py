@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
-from pathe.cli.candidates import entities_in, excluded
+from pathe.cli.candidates import EntityOptions
 from pathe.cli.cluster import ClusterOptions
 from pathe.cli.options import (
     QUERY,
@@ -33,66 +33,63 @@ SHOWN_REASONS = 25  # rows that get a reason by default
 
 
 @dataclass(frozen=True)
-class Of:
-    """Which facts: by relation, by entity, and by the type of an entity."""
+class _OfRelations:
+    """The first options of `FactFilter`."""
 
     relation: OnlyRelations = None
-    entity: list[str] | None = option(
-        None, "Only facts of this entity; repeatable.", rich_help_panel=QUERY
-    )
-    type: str | None = option(
-        None, "Only facts of entities of this type, e.g. [cyan]person[/].", rich_help_panel=QUERY
-    )
-    types: Path | None = option(
-        None,
-        "The types of entities: a .tsv or .csv of entity and type. Default: from the graph.",
-        rich_help_panel=QUERY,
-    )
+    entity: list[str] | None = option(None, "Only facts of this entity; repeatable.")
 
-    type_relation: str | None = option(
-        None,
-        "The relation that gives the types. Default: one such as rdf:type, type or instance of.",
-        rich_help_panel=QUERY,
-    )
 
-    among: Path | None = option(
-        None,
-        "Only facts of the entities in this file: one per line, or the first column of a .tsv or "
-        ".csv.",
-        rich_help_panel=QUERY,
-    )
-    exclude: list[str] | None = option(
-        None,
-        "No facts of this entity, or of those in this file; repeatable.",
-        rich_help_panel=QUERY,
-    )
+@dataclass(frozen=True)
+class FactFilter(EntityOptions, _OfRelations):
+    """Which facts: by relation, and by one of their entities."""
+
+    panel: ClassVar[str] = QUERY
 
     @property
     def given(self) -> bool:
         """Whether the facts are limited."""
         return any(x is not None for x in (self.relation, self.entity, self.type, self.among))
 
-    def choose(self, p: Predictor, skip: bool = False) -> FactsOf:
+    def facts(self, p: Predictor, skip: bool = False) -> FactsOf:
         """Returns which facts, for `Predictor.missing` and `Predictor.check`.
 
         `skip` skips unknown names in files.
         """
-        if self.types is not None and self.type_relation is not None:
-            raise PatheError("Give --types or --type-relation, not both.")
-        if self.type_relation is not None:
-            p.use_types(self.type_relation)
-        if self.types is not None:
-            from pathe.data.row_files import read_types
-
-            p.use_types(read_types(self.types))
-        entities, exclude = self.entity, None
-        if self.among is not None:
-            entities = [*(self.entity or ()), *entities_in(p, self.among, skip)]
-        if self.exclude is not None:
-            exclude = [name for one in self.exclude for name in excluded(p, one, skip)]
+        which = self.choose(p, skip)
+        entities, among = self.entity, which.get("among")
+        if among is not None:
+            entities = [*(entities or ()), *among]
         return {
-            "relations": self.relation, "entities": entities, "type": self.type, "exclude": exclude,
+            "relations": self.relation, "entities": entities,
+            "type": which.get("type"), "exclude": which.get("exclude"),
         }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FunctionalOptions:
+    """Which relations have one tail per head or one head per tail, where it isn't learned."""
+
+    panel: ClassVar[str] = QUERY
+    one_tail: list[str] | None = option(
+        None, "A head of this relation has one tail at most; repeatable."
+    )
+    one_head: list[str] | None = option(
+        None, "A tail of this relation has one head at most; repeatable."
+    )
+    many: list[str] | None = option(
+        None,
+        "Allow several tails per head and heads per tail of this relation; repeatable. [cyan]pathe "
+        "analyze[/] shows what was learned from the graph.",
+    )
+
+    def apply(self, p: Predictor) -> None:
+        """Tells the predictor which relations are functional."""
+        many = dict.fromkeys(self.many or (), False)
+        p.use_functional(
+            many | dict.fromkeys(self.one_tail or (), True),
+            many | dict.fromkeys(self.one_head or (), True),
+        )
 
 
 Reasons = Annotated[
@@ -117,44 +114,37 @@ def _tell_left_out(given: bool | None, n: int) -> None:
 
 
 @dataclass(frozen=True)
-class MissingOptions(Of):
+class MissingOptions(FactFilter):
     """Which missing facts to look for, and how hard."""
 
-    min_probability: float = option(
-        0.0, "Only facts of at least this probability, e.g. 0.5.", rich_help_panel=QUERY
-    )
-    queries: int | None = option(
+    min_probability: float = option(0.0, "Only facts of at least this probability, e.g. 0.5.")
+    n_queries: int | None = option(
         None,
         "How many queries to ask. Default: 25 per fact, from 1,000 to 10,000; 200,000 for models "
         "without bridges.",
-        rich_help_panel=QUERY,
     )
-    one_tail: list[str] | None = option(
-        None, "A head of this relation has one tail at most; repeatable.", rich_help_panel=QUERY
-    )
-    one_head: list[str] | None = option(
-        None, "A tail of this relation has one head at most; repeatable.", rich_help_panel=QUERY
-    )
-    many: list[str] | None = option(
-        None,
-        "Heads and tails of this relation may have several; repeatable. What is learned from the "
-        "graph shows in [cyan]pathe analyze[/].",
-        rich_help_panel=QUERY,
-    )
+    queries: int | None = option(None, "The old name of --n-queries.", hidden=True)
 
-    def apply(self, p: Predictor) -> None:
-        """Tells the predictor which relations are functional."""
-        many = dict.fromkeys(self.many or (), False)
-        p.use_functional(
-            many | dict.fromkeys(self.one_tail or (), True),
-            many | dict.fromkeys(self.one_head or (), True),
-        )
+    def check(self) -> None:
+        """Raises an error for numbers out of bounds."""
+        if not 0 <= self.min_probability <= 1:
+            raise PatheError(f"--min-probability is from 0 to 1; got {self.min_probability}.")
+        if self.asked is not None and self.asked < 1:
+            raise PatheError(f"--n-queries must be at least 1; got {self.asked}.")
+        if self.queries is not None:
+            tell("--queries is now --n-queries: --queries FILE of predict means something else")
+
+    @property
+    def asked(self) -> int | None:
+        """How many queries to ask; None for the default."""
+        return self.queries if self.n_queries is None else self.n_queries
 
 
 @grouped
 def missing(
     source: ModelOnData,
     options: MissingOptions,
+    functional: FunctionalOptions,
     output: TripleOutput,
     cluster: ClusterOptions,
     k: K = 20,
@@ -170,15 +160,12 @@ def missing(
     Example: [cyan]pathe missing examples/films.csv --relation nationality -k 10[/]
     """
     output.check()
-    if not 0 <= options.min_probability <= 1:
-        raise PatheError(f"--min-probability is from 0 to 1; got {options.min_probability}.")
-    if options.queries is not None and options.queries < 1:
-        raise PatheError(f"--queries must be at least 1; got {options.queries}.")
+    options.check()
     cluster.check()
     p = source.predictor()
-    options.apply(p)
-    how: dict[str, Any] = {**options.choose(p, source.on_error == "skip")}
-    how |= {"min_probability": options.min_probability, "queries": options.queries}
+    functional.apply(p)
+    how: dict[str, Any] = {**options.facts(p, source.on_error == "skip")}
+    how |= {"min_probability": options.min_probability, "queries": options.asked}
     how["reasons"] = _with_reasons(reasons, k)
     if cluster.given and _can_split(p):
         from pathe.cluster.graphs import source_of
@@ -201,8 +188,8 @@ def _can_split(p: Predictor) -> bool:
 
     if not can_split(p.scorer):
         tell(
-            "searching in one process, without --cluster and --parts: this model scores several "
-            "queries of this graph at once"
+            "ignoring --cluster and --parts: on a graph of this size, queries are scored in "
+            "batches that can't be split"
         )
         return False
     return True
@@ -218,6 +205,7 @@ def classify(
             rich_help_panel=QUERY,
         ),
     ],
+    functional: FunctionalOptions,
     output: Output,
     negatives: Annotated[
         Path | None,
@@ -232,12 +220,14 @@ def classify(
 
     What tells them apart is learned from validation triples, or from hidden training triples if
     there are few, and from triples made false by another head or tail. The threshold is learned per
-    relation where there are enough examples. Triples of the graph are judged without themselves.
+    relation where there are enough examples. Triples of the graph are scored as if they were
+    missing.
 
     Example: [cyan]pathe classify examples/films.csv --triples examples/film-claims.csv[/]
     """
     output.check()
     p = source.predictor()
+    functional.apply(p)
     facts = _facts(p, triples, source.on_error == "skip")
     false = _facts(p, negatives, source.on_error == "skip") if negatives else None
     with progress_bar("judging") as progress:
@@ -252,7 +242,8 @@ def classify(
 @grouped
 def check(
     source: ModelOnData,
-    of: Of,
+    of: FactFilter,
+    functional: FunctionalOptions,
     output: TripleOutput,
     k: K = 20,
     sample: Annotated[
@@ -263,11 +254,11 @@ def check(
     ] = None,
     reasons: Reasons = None,
 ) -> None:
-    """List the facts of a graph that the rest of the graph speaks against.
+    """List the facts that look wrong, given the rest of the graph.
 
-    Each fact is judged without itself. A low probability doesn't make it wrong: it is unlike what
-    the graph would suggest. The table shows which tails are more probable, the main reason for the
-    first of them, and the main reason for the fact itself.
+    Each fact is scored as if it were missing. A low probability doesn't make it wrong: it is unlike
+    what the graph would suggest. The table shows which tails are more probable, the main reason for
+    the first of them, and the main reason for the fact itself.
 
     Example: [cyan]pathe check examples/films.csv --relation nationality -k 10[/]
     """
@@ -275,12 +266,13 @@ def check(
     if sample is not None and sample < 1:
         raise PatheError(f"--sample must be at least 1; got {sample}.")
     p = source.predictor()
+    functional.apply(p)
     n = p.prepared.graph.n_triples if sample is None else sample
     if n > 20_000 and not of.given:
-        tell(f"judging {n:,} facts may take long; --sample 5000 judges a part of them")
+        tell(f"judging {n:,} facts may take a while; --sample 5000 checks a random sample")
     with progress_bar("judging") as progress:
         with_reasons = _with_reasons(reasons, k)
-        which = of.choose(p, source.on_error == "skip")
+        which = of.facts(p, source.on_error == "skip")
         found = p.check(k, sample=sample, reasons=with_reasons, progress=progress, **which)
     rows = [vars(row) for row in found]
     output.show(rows, show.suspicious(p.names.shown(found)), SuspiciousFact, names=p.names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -27,8 +27,8 @@ from pathe.cli.options import (
 )
 from pathe.cli.output import err, progress_bar, tell
 from pathe.core.errors import PatheError, UnknownNameError
-from pathe.core.types import fill, open_part
-from pathe.predict.results import ANSWER_ROW, Neighbour, Rule, ScoredTriple, answer_rows
+from pathe.core.types import PARTS, fill, open_part
+from pathe.predict.results import ANSWER_ROW, Answers, Neighbour, Rule, ScoredTriple, answer_rows
 from pathe.reports import tables as show
 from pathe.reports.plots import check_picture
 
@@ -56,7 +56,12 @@ class PredictOptions:
         "predict.",
     )
     k: K = 10
-    known: bool = option(False, "Also show answers that the data already contains.", "--known")
+    known: bool = option(
+        False,
+        "Also show answers that the data already contains. Each is scored with its own fact in the "
+        "graph.",
+        "--known",
+    )
     explain: bool = option(
         False, "Show the reasons for each answer: paths, grouped by their relations.", "--explain"
     )
@@ -110,7 +115,7 @@ def predict(
             "a triple, or --queries FILE."
         )
     elif named := candidates.useless(options.given):
-        raise PatheError(f"{named}: these choose entities, but no head or tail is predicted here.")
+        raise PatheError(f"{named} filter entities, but this query has no head or tail to predict.")
     else:
         _answer_one(source, options, candidates, output)
 
@@ -156,13 +161,20 @@ def _answer_one(
         row.update({key: evidence[key] for key in EVIDENCE})
     given, found, scored, reasons = p.names.shown((given, found, scored, reasons))
     if found is not None:
-        if output.as_json and not rows:  # there is no row to say it
-            tell("\n".join(["no answers left", *found.notes]))
         shown = show.answers(given, found, reasons, n_known, options.paths)
-        output.show(rows, shown, ANSWER_ROW, names=p.names)
+        if not rows and (output.as_json or output.as_jsonl or output.out):  # no row can say it
+            tell("\n".join([show.NO_ANSWERS, *found.notes]))
+        output.show(rows or _no_answers(given, found), shown, ANSWER_ROW, rows, p.names)
     else:
         shown = show.judged(scored[0], reasons, options.paths)
         output.show(rows[0], shown, ScoredTriple, rows, p.names)
+
+
+def _no_answers(query: Query, found: Answers) -> dict[str, Any]:
+    """Returns what JSON has in place of answers where none are left: the query, and why."""
+    about = {"complete": bool(found.complete), "implausible": found.implausible}
+    notes = [show.NO_ANSWERS, *found.notes]
+    return {**dict(zip(PARTS, query, strict=True)), "answers": [], **about, "notes": notes}
 
 
 def _answer_file(

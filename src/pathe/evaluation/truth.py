@@ -90,7 +90,9 @@ def side_ranks(
     order_M = torch.argsort(triples_M3[:, 1] * n + triples_M3[:, 2 - column], stable=True)
     found, done = [], 0
     for ids_B3 in triples_M3[order_M].split(scorer.rows_at_once()):
-        found.append(_ranked(scores(ids_B3, side), known, ids_B3, side, temperature))
+        given = scores(ids_B3, side), known.find(ids_B3, side), ids_B3[:, column, None]
+        ranks = candidate_ranks(*given, temperature)
+        found.append([part_B1[:, 0] for part_B1 in ranks])
         done += len(ids_B3)
         if progress:
             progress(done, len(triples_M3))
@@ -98,25 +100,36 @@ def side_ranks(
     return SideRanks(*(torch.cat(parts)[back_M] for parts in zip(*found, strict=True)))
 
 
-def _ranked(
-    scores_BE: Tensor, known: KnownTriples, ids_B3: Tensor, side: Side, temperature: float
+def candidate_ranks(
+    scores_BE: Tensor, known: tuple[Tensor, Tensor], candidates_BK: Tensor, temperature: float
 ) -> SideRanks:
-    """Ranks one side of triples by the scores of all candidates, which are changed."""
-    own_B1 = ids_B3[:, PARTS.index(side), None]
-    score_B1, (rows_N, answers_N) = scores_BE.gather(1, own_B1), known.find(ids_B3, side)
-    scores_BE[rows_N, answers_N] = float("-inf")
-    scores_BE.scatter_(1, own_B1, score_B1)
-    total_B = (scores_BE / temperature).logsumexp(1)
-    scores_BE.scatter_(1, own_B1, float("-inf"))
-    higher_B, equal_B = (scores_BE > score_B1).sum(1), (scores_BE == score_B1).sum(1)
-    others_N = rows_N[answers_N != own_B1[rows_N, 0]]
-    score_B = score_B1[:, 0]
+    """Ranks K candidates per query by the scores of all, among those that aren't known.
+
+    `known` are rows and entities; a known candidate competes, too. The scores of known answers are
+    set to minus infinity, in place. Returns columns of shape (B, K).
+    """
+    n_rows, n_entities = scores_BE.shape
+    own_BK, known_B = scores_BE.gather(1, candidates_BK), torch.bincount(known[0], minlength=n_rows)
+    scores_BE[known] = float("-inf")
+    listed_BK = scores_BE.gather(1, candidates_BK) == own_BK  # not known, so among the scores
+    scaled_BK, total_B1 = own_BK / temperature, (scores_BE / temperature).logsumexp(1, keepdim=True)
+    total_BK = torch.where(listed_BK, total_B1, total_B1.logaddexp(scaled_BK))
+    columns = own_BK.split(1, 1)
+    higher_BK = torch.stack([(scores_BE > own_B1).sum(1) for own_B1 in columns], 1)
+    equal_BK = (
+        torch.stack([(scores_BE == own_B1).sum(1) for own_B1 in columns], 1) - listed_BK.long()
+    )
+    best = scores_BE.topk(min(2, n_entities), 1)
+    first_B1, second_B1 = best.values[:, :1], best.values[:, 1:]
+    if n_entities == 1:
+        second_B1 = torch.full_like(first_B1, float("-inf"))
+    other_BK = torch.where(candidates_BK == best.indices[:, :1], second_B1, first_B1)
     return SideRanks(
-        score_B,
-        score_B / temperature - total_B,
-        1 + higher_B + equal_B / 2,
-        score_B - scores_BE.max(1).values,
-        torch.bincount(others_N, minlength=len(ids_B3)),
+        own_BK,
+        scaled_BK - total_BK,
+        1 + higher_BK + equal_BK / 2,
+        own_BK - other_BK,
+        known_B[:, None] - (~listed_BK).long(),
     )
 
 

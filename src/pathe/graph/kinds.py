@@ -70,7 +70,7 @@ class Kinds:
         return for_R | ~against_R | (there_R < SEEN)
 
     def _learn(self, place: int) -> Tensor:
-        """Returns for each entity whether it could take a place, the trait of those that do."""
+        """Returns which entities could be at this end of the relation, judged by their traits."""
         n_there = self.sizes_T[place]
         if n_there < SEEN:
             return torch.ones(self.n_entities, dtype=torch.bool, device=self.traits_P.device)
@@ -83,7 +83,7 @@ class Kinds:
         return torch.bincount(self.traits_P[has_E[self.entities_P]], minlength=len(self.sizes_T))
 
     def _speaks(self, both_N: Tensor, with_N: Tensor, there_N: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns whether traits speak for places, and whether against them.
+        """Returns which traits are evidence for a place, and which against it.
 
         Takes how many entities have trait and place, the trait, and the place.
         """

@@ -132,7 +132,7 @@ class Choices:
         """Returns what the graph says about queries for a side of triples.
 
         These are the known answers other than the triple's own, if there should be no others, and
-        whether nothing like the query's entity has the relation.
+        whether no entity like the query's has the relation.
         """
         own: Side = "head" if side == "tail" else "tail"
         entities_B = ids_B3[:, PARTS.index(own)].tolist()

@@ -52,7 +52,7 @@ class Judged:
 
 
 class Judge:
-    """Judges triples with a scorer; what it needs for that is fitted when first used."""
+    """Judges triples with a scorer; what it needs for that is fitted when first used, and kept."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class Judge:
         temperature: float,
         overrides: Overrides | None = None,
         negatives_N3: Tensor | None = None,
-        progress: Progress | None = None,
     ) -> None:
         self.scorer, self.config, self.temperature = scorer, config, temperature
-        self.overrides, self.negatives_N3, self.progress = overrides, negatives_N3, progress
+        self.overrides, self.negatives_N3 = overrides, negatives_N3
+        self._truth: Mixture | None = None
 
     @property
     def prepared(self) -> PreparedGraph:
@@ -80,14 +80,17 @@ class Judge:
         """What the graph says about its relations."""
         return background(self.prepared.graph, self.overrides)
 
-    @cached_property
-    def truth(self) -> Mixture:
-        """Fitted on validation triples or, where they are few, on hidden training triples.
+    def truth(self, progress: Progress | None = None) -> Mixture:
+        """Returns what tells true from false.
 
-        If there are few of these, too, what was learned from other graphs counts.
+        It is fitted on validation triples or, where they are few, on hidden training triples. If
+        there are few of these, too, what was learned from other graphs counts.
         """
-        given = self.prepared.n_relations, self.scorer.seed
-        return Mixture("judge", self._examples(), *given, alone=self.negatives_N3 is not None)
+        if self._truth is None:
+            n_relations, seed = self.prepared.n_relations, self.scorer.seed
+            alone, examples = self.negatives_N3 is not None, self._examples(progress)
+            self._truth = Mixture("judge", examples, n_relations, seed, alone=alone)
+        return self._truth
 
     def bounds(self, triples_M3: Tensor) -> Bounds | None:
         """Returns how probable triples are at least and at most; None in larger graphs.
@@ -114,8 +117,16 @@ class Judge:
 
     def __call__(self, triples_M3: Tensor, progress: Progress | None = None) -> Judged:
         """Judges triples; those of the graph as if it didn't have them."""
-        truth, own_M = self.truth, holds(self.prepared.graph, triples_M3)
-        ranks = self.ranks(triples_M3, own_M, progress)
+        n, n_fitted = 2 * len(triples_M3), 0  # steps that are reported
+
+        def fitting(done: int, total: int) -> None:
+            nonlocal n_fitted
+            n_fitted = total
+            if progress:
+                progress(done, total + n)
+
+        truth, own_M = self.truth(fitting), holds(self.prepared.graph, triples_M3)
+        ranks = self.ranks(triples_M3, own_M, _shifted(progress, n_fitted, n_fitted + n))
         found_MF = features(self.about, triples_M3, ranks, own_M)
         relations_M = triples_M3[:, 1]
         bounds = self.bounds(triples_M3) if truth.share < 1 else None
@@ -149,7 +160,7 @@ class Judge:
             for side in SIDES
         }
 
-    def _examples(self) -> Examples | None:
+    def _examples(self, progress: Progress | None = None) -> Examples | None:
         """Returns true and false triples with their features; None if there are too few facts."""
         prepared, seed = self.prepared, self.scorer.seed
         valid_N3 = prepared.with_seen_relations(prepared.triples("valid", "seen"))
@@ -175,7 +186,7 @@ class Judge:
         else:
             false_B3 = self.negatives_N3
         both_B3 = torch.cat([true_B3, false_B3])
-        ranks = _both(scorer, known, both_B3, self.temperature, self.progress)
+        ranks = _both(scorer, known, both_B3, self.temperature, progress)
         own_B = torch.zeros(len(both_B3), dtype=torch.bool, device=both_B3.device)
         true_B = torch.arange(len(both_B3), device=both_B3.device) < len(true_B3)
         doubt_B = doubts(prepared, both_B3, ranks, unknown) if unknown else None

@@ -32,6 +32,7 @@ from pathe.evaluation.truth import (
     SideRanks,
     Truth,
     background,
+    candidate_ranks,
     features,
     side_ranks,
 )
@@ -84,9 +85,9 @@ class Learned(NamedTuple):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to look for: relations, and entities of which a fact must have one; None is any.
+    """Filters: relations, and entities of which each fact must contain one (None: no filter).
 
-    A fact has none of the entities `not_of`.
+    `not_of`: entities to exclude.
     """
 
     relations: list[int]
@@ -294,12 +295,14 @@ def learn(judge: Judge, work: Work) -> Learned:
     """Fits how promising queries are, and how probable candidates, on hidden facts.
 
     This depends on the graph alone, so that a fact has the same probability whatever is asked for.
-    If there are few facts, what was learned from other graphs counts, too.
+    If there are few facts, what was learned from other graphs counts, too; alone, if there is
+    nothing to learn from: fewer than `FEWEST_HIDDEN` hidden facts, or no query that is open.
     """
     prepared, seed = judge.prepared, judge.scorer.seed
+    nothing = Learned(None, Mixture("missing", None, 0, seed, unlabelled=True))
     hidden_N = hidden(prepared.train_M3, seed)
     if len(hidden_N) < FEWEST_HIDDEN:
-        return Learned(None, Mixture("missing", None, 0, seed, unlabelled=True))
+        return nothing
     n_rounds = min(ROUNDS, -(-ENOUGH // len(hidden_N)))
     work.grow(2 * FIT_QUERIES)
     every = Wanted(list(range(prepared.n_relations)))
@@ -307,8 +310,10 @@ def learn(judge: Judge, work: Work) -> Learned:
     for number in range(n_rounds):
         view, hidden_N3 = hide(judge, number)
         rounds.append((view, hidden_N3, open_queries(view.about, every)))
-    asked_before = [_query_examples(*parts, EXAMPLES // n_rounds) for parts in rounds]
-    promise = Truth(_joined(asked_before), 2 * prepared.n_relations, seed)
+    asked_before = _joined([_query_examples(*parts, EXAMPLES // n_rounds) for parts in rounds])
+    if not len(asked_before.true_B):
+        return nothing
+    promise = Truth(asked_before, 2 * prepared.n_relations, seed)
     examples = []
     for view, hidden_N3, asked in rounds:
         gain_N = promise(_query_features(view.about, asked), asked.kinds_N)
@@ -442,40 +447,17 @@ def _answers(
     for rows_B in every_N.split(view.scorer.rows_at_once()):
         entities_B = queries.entities_N[rows_B]
         ids_B3 = torch.stack([entities_B, relations_N[rows_B], entities_B], 1)
-        scores_BE = view.scores(ids_B3, side)
-        known = view.known.find(ids_B3, side)
+        scores_BE, known = view.scores(ids_B3, side), view.known.find(ids_B3, side)
         scores_BE[known] = NONE
-        total_B = (scores_BE / view.temperature).logsumexp(1)
         best = scores_BE.topk(min(ANSWERS, scores_BE.shape[1]), 1)
-        log_BK = best.values / view.temperature - total_B[:, None]
-        first_B1 = best.values[:, :1]
-        second_B1 = best.values[:, 1:2] if best.values.shape[1] > 1 else first_B1
-        margin_BK = best.values - first_B1
-        margin_BK[:, :1] = first_B1 - second_B1
-        place_BK = _places(scores_BE, best.values)
-        known_B = torch.bincount(known[0], minlength=len(ids_B3))
-        ranks = (
-            best.values,
-            log_BK,
-            place_BK,
-            margin_BK,
-            known_B[:, None].expand_as(log_BK),
-        )
-        triples_BK3 = ids_B3[:, None].repeat(1, log_BK.shape[1], 1)
+        ranks = candidate_ranks(scores_BE, known, best.indices, view.temperature)
+        triples_BK3 = ids_B3[:, None].repeat(1, best.indices.shape[1], 1)
         triples_BK3[:, :, column] = best.indices
-        promise_BK = gain_N[rows_B].log()[:, None] + log_BK
+        promise_BK = gain_N[rows_B].log()[:, None] + ranks.log_chances_B
         open_BK = ~best.values.isneginf()
         own = SideRanks(*(x[open_BK] for x in ranks))
         yield Best(promise_BK[open_BK], triples_BK3[open_BK], own)
         progress(len(rows_B), 0)
-
-
-def _places(scores_BE: Tensor, best_BK: Tensor) -> Tensor:
-    """Returns the ranks of the best scores; ties have their mean rank, as in `SideRanks`."""
-    columns = [scores_BE == best_B1 for best_B1 in best_BK.split(1, 1)]
-    equal_BK = torch.stack([column_BE.sum(1) for column_BE in columns], 1) - 1
-    higher_BK = (best_BK[:, :, None] < best_BK[:, None, :]).sum(2)
-    return 1 + higher_BK + equal_BK / 2
 
 
 def _one_per_functional(about: Background, triples_C3: Tensor) -> Tensor:

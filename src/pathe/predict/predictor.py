@@ -255,11 +255,12 @@ class Predictor:
         """Yields the k best answers to each of many queries, in their order.
 
         A query is (head, relation, tail) with None for the part to predict, or a dict without it.
-        Answers that the graph already has are left out unless `filter_known` is False. `among`
+        Answers that the graph already has are left out unless `filter_known` is False; then each is
+        scored with its own fact in the graph, which `score` and `classify` leave out. `among`
         (names), `type` (see `use_types`) and `exclude` (names) choose the entities that are ranked.
         Without `among` and `type`, entities that are unlike all known answers of the relation are
-        left out, too, unless `plausible` is False; and so are relations that nothing like the head
-        or nothing like the tail has.
+        left out, too, unless `plausible` is False; and so are relations that no entity like the
+        head, or no entity like the tail, has.
         """
         check_k(k)
         choices = self._choices()
@@ -481,6 +482,8 @@ class Predictor:
         check_task(self.artifact.config.task, "link")
         check_k(k)
         wanted = Wanted(self._wanted(of.get("relations")), self._owners(of), self._not_of(of))
+        if not wanted.relations:
+            return Records()
         judge, work = self._judge(), Work(progress, steps)
         if self._learned is None:
             self._learned = learn(judge, work)
@@ -518,7 +521,7 @@ class Predictor:
         if not facts:
             return Records()
         ids_B3 = self._ids(facts)
-        found = self._judge(negatives, progress)(ids_B3, progress)
+        found = self._judge(negatives)(ids_B3, progress)
         columns: list[Tensor] = [
             found.probability_B >= found.threshold_B, found.probability_B, found.threshold_B,
         ]  # fmt: skip
@@ -542,9 +545,9 @@ class Predictor:
         progress: Progress | None = None,
         **of: Unpack[FactsOf],
     ) -> Records[SuspiciousFact]:
-        """Returns the k facts of the graph that the rest of the graph speaks against most.
+        """Returns the k facts that look most wrong, given the rest of the graph.
 
-        Each fact is judged without its own edge. `relations`, `entities`, `type` and `exclude`
+        Each fact is scored as if it were missing. `relations`, `entities`, `type` and `exclude`
         limit which facts are judged, `sample` how many. `reasons` adds the main pattern of paths
         behind each fact, and behind what the graph suggests instead.
         """
@@ -786,18 +789,19 @@ class Predictor:
                 self._functional[int(self._relation_ids([name])), side] = verdict
         self._judged = self._learned = None
 
-    def _judge(
-        self, negatives: Iterable[Fact] | None = None, progress: Progress | None = None
-    ) -> Judge:
-        """Returns what judges triples, for the graph as it is now."""
+    def _judge(self, negatives: Iterable[Fact] | None = None) -> Judge:
+        """Returns what judges triples, for the graph as it is now.
+
+        It is kept until the graph changes, unless it learns from given negatives.
+        """
         self.refresh()
-        judge = self._judged
-        if judge is None or negatives:
-            ids_N3 = self._ids(list(negatives)) if negatives else None
-            temperature = self._temperature("tail")
-            self._judged = judge = Judge(
-                self.scorer, self.artifact.config, temperature, self._functional, ids_N3, progress
-            )
+        if self._judged is not None and not negatives:
+            return self._judged
+        ids_N3 = self._ids(list(negatives)) if negatives else None
+        given = self.scorer, self.artifact.config, self._temperature("tail")
+        judge = Judge(*given, self._functional, ids_N3)
+        if ids_N3 is None:
+            self._judged = judge
         return judge
 
     def _owners(self, of: FactsOf) -> Tensor | None:

@@ -64,7 +64,7 @@ class Answer:
     name: str
     score: float
     probability: float
-    known: bool = False  # whether the graph already has it
+    known: bool = False  # whether the graph already has it; scored with its own fact
 
     def __repr__(self) -> str:
         known = ", known" if self.known else ""
@@ -127,7 +127,7 @@ def notes_on(query: Query, complete: list[str], implausible: bool) -> list[str]:
         notes.append(f"probably complete: {why}; known: {', '.join(complete)}")
     if implausible:
         entity = head if tail is None else tail
-        notes.append(f"implausible: nothing like {entity} is a {own} of {relation}")
+        notes.append(f"implausible: no entity like {entity} is a {own} of {relation}")
     return notes
 
 
@@ -155,7 +155,7 @@ class ScoredTriple:
     rank: int
     known: bool
     complete: bool = False  # whether one of its two queries has another answer, and needs no more
-    implausible: bool = False  # whether nothing like its head or tail has the relation
+    implausible: bool = False  # whether no entity like its head or tail has the relation
     notes: list[str] = field(default_factory=list)  # both in words
 
 
@@ -208,7 +208,7 @@ class ClassifiedTriple:
 
 @dataclass(frozen=True)
 class SuspiciousFact:
-    """A fact of the graph that the rest of the graph speaks against.
+    """A fact that looks wrong, given the rest of the graph.
 
     The probability that it is true, and the ranks of tail and head among all candidates that aren't
     known, are computed without the fact itself. So is `expected`: the tails that are more probable

@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 COLOURS = {"well suited": "green", "workable": "yellow", "poorly suited": "red"}
 RULES = 3  # relations shown per kind of leakage
+NO_ANSWERS = "no answers left: all are known or left out"
+KNOWN_ANSWERS = (
+    "known answers are scored with their own fact in the graph; to score one as if it were "
+    "missing, give --head, --relation and --tail"
+)
 
 
 def plain(name: str) -> str:
@@ -251,7 +256,9 @@ def answers(
         rows.append((str(answer.rank), _name(answer.name), *figures, mark))
         rows += [("", line) for line in (evidence(reasons[i], 3, paths) if reasons else ())]
     columns = (_right(), "answer", _right("score"), _right("probability"), "")
-    yield _table(rows, *columns) if found else "  no answers left: all are known or left out"
+    yield _table(rows, *columns) if found else f"  {NO_ANSWERS}"
+    if any(answer.known for answer in found):
+        yield Text(f"  {KNOWN_ANSWERS}", style="dim")
     if n_known:
         yield Text(f"  {n_known:,} known left out; --known shows them", style="dim")
     if n := found.left_out:
@@ -328,7 +335,7 @@ def classified(found: Sequence[results.ClassifiedTriple]) -> Iterator[Renderable
 
 
 def suspicious(found: Sequence[results.SuspiciousFact]) -> Iterator[RenderableType]:
-    """Yields facts that the rest of the graph speaks against, least probable first."""
+    """Yields facts that look wrong, given the rest of the graph, least probable first."""
     rows = ((str(row.rank), _name(row.head), _name(row.relation), _name(row.tail),
              percent(row.probability), f"{row.tail_rank:,}", f"{row.head_rank:,}",
              _name(", ".join(row.expected)), _name(row.instead), _name(row.reason))
