@@ -109,17 +109,11 @@ def test_no_answer_is_left(place):
     shown = pathe(*asked, "--among", "italy.txt", cwd=place).stdout
     assert "no answers left: all are known or left out" in shown
     done = pathe(*asked, "--among", "italy.txt", "--json", cwd=place)
-    said = json.loads(done.stdout)
-    assert (said["head"], said["relation"], said["tail"]) == ("Rome", "capital_of", None)
-    assert (said["answers"], said["complete"], said["implausible"]) == ([], True, False)
-    assert said["notes"][0] == "no answers left: all are known or left out"
-    assert said["notes"][1].startswith("probably complete: ")
+    assert json.loads(done.stdout) == []
     assert "probably complete" in done.stderr
     lines = pathe(*asked, "--among", "italy.txt", "--jsonl", cwd=place)
     assert (lines.returncode, lines.stdout) == (0, "")
     assert "no answers left" in lines.stderr
-    for more, kind in (((), list), (("--known",), list)):
-        assert isinstance(json.loads(pathe(*asked, *more, "--json", cwd=place).stdout), kind)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -27,8 +27,8 @@ from pathe.cli.options import (
 )
 from pathe.cli.output import err, progress_bar, tell
 from pathe.core.errors import PatheError, UnknownNameError
-from pathe.core.types import PARTS, fill, open_part
-from pathe.predict.results import ANSWER_ROW, Answers, Neighbour, Rule, ScoredTriple, answer_rows
+from pathe.core.types import fill, open_part
+from pathe.predict.results import ANSWER_ROW, Neighbour, Rule, ScoredTriple, answer_rows
 from pathe.reports import tables as show
 from pathe.reports.plots import check_picture
 
@@ -164,17 +164,10 @@ def _answer_one(
         shown = show.answers(given, found, reasons, n_known, options.paths)
         if not rows and (output.as_json or output.as_jsonl or output.out):  # no row can say it
             tell("\n".join([show.NO_ANSWERS, *found.notes]))
-        output.show(rows or _no_answers(given, found), shown, ANSWER_ROW, rows, p.names)
+        output.show(rows, shown, ANSWER_ROW, names=p.names)
     else:
         shown = show.judged(scored[0], reasons, options.paths)
         output.show(rows[0], shown, ScoredTriple, rows, p.names)
-
-
-def _no_answers(query: Query, found: Answers) -> dict[str, Any]:
-    """Returns what JSON has in place of answers where none are left: the query, and why."""
-    about = {"complete": bool(found.complete), "implausible": found.implausible}
-    notes = [show.NO_ANSWERS, *found.notes]
-    return {**dict(zip(PARTS, query, strict=True)), "answers": [], **about, "notes": notes}
 
 
 def _answer_file(
