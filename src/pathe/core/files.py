@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import platform
@@ -15,11 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from pathe.core.errors import PatheError
-
-try:
-    import fcntl
-except ModuleNotFoundError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room, or a limit is reached
 _swept: set[tuple[Path, int]] = set()  # folders without the leftovers of dead processes
@@ -57,8 +53,6 @@ def sync(path: Path) -> None:
 
 
 def _sync_one(path: Path) -> None:
-    if os.name == "nt" and path.is_dir():
-        return  # Windows can't open folders
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -119,11 +113,8 @@ def remove(path: Path) -> None:
 def locked(folder: Path) -> Iterator[None]:
     """Keeps other processes from using a folder; the lock ends with this process, however it ends.
 
-    Does nothing where the system or its file system has no such locks.
+    Does nothing where the file system has no such locks.
     """
-    if fcntl is None:
-        yield
-        return
     opened = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
