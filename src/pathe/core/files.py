@@ -133,6 +133,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 def discard(folder: Path) -> None:
     """Removes a folder at once: nobody sees a part of it, even if this process is killed."""
+    _sweep(folder.parent)
     aside = _aside(folder)
     os.replace(folder, aside)  # noqa: PTH105
     remove(aside)
