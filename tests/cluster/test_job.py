@@ -268,13 +268,18 @@ def test_a_prepared_folder_is_opened_where_it_is_or_copied(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("code", "said"), [(errno.ENOSPC, "the disk is full"), (errno.EACCES, "Permission denied")]
+    ("code", "said"),
+    [
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EDQUOT, "the disk is full"),
+        (errno.EACCES, "Permission denied"),
+    ],
 )
 def test_a_node_that_cannot_hold_the_graph_is_named(tmp_path, monkeypatch, code, said):
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
 
     def fails(self, *args, **more):
-        raise OSError(code, {errno.ENOSPC: "x", errno.EACCES: "Permission denied"}[code])
+        raise OSError(code, "Permission denied")
 
     monkeypatch.setattr("pathe.cluster.graphs.Path.mkdir", fails)
     with use_blocks({}), pytest.raises(PatheError, match=said) as found:

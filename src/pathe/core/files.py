@@ -36,7 +36,7 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(aside, path)  # noqa: PTH105
         _sync_one(path.parent)
     except OSError as error:
-        raise PatheError(f"{path}: can't be written ({_reason(error)})") from error
+        raise PatheError(f"{path}: can't be written ({reason(error)})") from error
     finally:
         if aside.is_dir():
             shutil.rmtree(aside, ignore_errors=True)
@@ -63,7 +63,8 @@ def _sync_one(path: Path) -> None:
         os.close(opened)
 
 
-def _reason(error: OSError) -> str:
+def reason(error: OSError) -> str:
+    """Returns in words why a file operation has failed."""
     full = "the disk is full: " if error.errno in FULL else ""
     return f"{full}{error.strerror or error}"
 
