@@ -55,6 +55,7 @@ def test_a_run_that_is_told_to_stop_saves_and_goes_on_later(tmp_path, monkeypatc
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     rows = [runs.read_metrics(tmp_path / name) for name in ("run", "straight")]
     one, other = ([row["loss"] for row in found if "loss" in row] for found in rows)
+    assert len(one) == 2
     assert one == pytest.approx(other)  # of whole epochs, also of the one that was interrupted
 
 
