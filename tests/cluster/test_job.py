@@ -19,7 +19,7 @@ from support.models import BRIDGE, any_graph_artifact, artifact_of
 from support.prepared import prepare_data
 
 from pathe.cluster import job as jobs
-from pathe.cluster import work
+from pathe.cluster import work, worker
 from pathe.cluster.graphs import COPIES, NotHere, StoredGraph, source_of, use_blocks
 from pathe.cluster.job import Part, in_this_process, part_path, read_parts, run_job, shards_of
 from pathe.core.errors import PatheError
@@ -342,3 +342,11 @@ def test_a_deeply_nested_manifest_is_refused(tmp_path):
 def test_two_processes_do_not_share_parts(tmp_path):
     with locked(tmp_path), pytest.raises(PatheError, match="another process"):
         run_job(squares(), tmp_path)
+
+
+def test_a_worker_without_memory_names_its_node(monkeypatch):
+    def fails(first, stop):
+        raise MemoryError
+
+    monkeypatch.setattr(worker, "_open", lambda given: fails)
+    assert worker.run([], (0, 1), "there") == {"node": "there", "error": "out of memory."}

@@ -22,6 +22,8 @@ def run(given: list[Any], shard: tuple[int, int], node: str) -> dict[str, Any]:
         return {"part": make_part(table, time.perf_counter() - start, node)}
     except NotHere:
         return {"node": node, "wants": "blocks"}
+    except MemoryError:
+        return {"node": node, "error": "out of memory."}
     except PatheError as error:
         return {"node": node, "error": str(error)}
     except OSError as error:
