@@ -426,7 +426,7 @@ def test_a_large_folder_with_a_damaged_header_is_refused_when_it_is_needed(tmp_p
     path.write_bytes(b"x" + path.read_bytes()[1:])
     with (
         mock.patch.object(prepared_folder, "_AT_OPENING", 0),
-        pytest.raises(DataError, match=r"edges\.relations_M\.npy: not an array"),
+        pytest.raises(DataError, match=r"edges\.relations_M\.npy: not a readable"),
     ):
         _ = PreparedGraph(KnowledgeGraph.read(out)).edges
 
