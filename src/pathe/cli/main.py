@@ -199,6 +199,8 @@ def _fail(error: Exception, text: str, code: int, as_json: bool) -> None:
     if as_json:
         about = {"error": text, "kind": type(error).__name__, "exit_code": code}
         sys.stderr.write(json.dumps(about, ensure_ascii=False) + "\n")
+    elif text == OUT_OF_MEMORY:  # there may be too little for anything else
+        sys.stderr.write(f"error: {text}\n")
     elif isinstance(error, Interrupted):
         err.print(escape(text), soft_wrap=True)
     else:
