@@ -8,7 +8,9 @@ import signal
 import subprocess
 import threading
 
+import pyarrow as pa
 import pytest
+import torch
 from support.commands import COMMAND, pathe, refused
 from support.folders import folder_of
 from support.models import artifact_of
@@ -170,15 +172,34 @@ def test_closed_and_full_outputs(place):
     assert "No space left" in found.stderr
 
 
+ENFORCED = "[enforce fail at alloc_cpu.cpp:127] err == 0. "
+ALLOCATOR = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."
+
+
 @pytest.mark.parametrize(
-    "text", ["can't start new thread", "can't allocate memory", "could not create a primitive"]
-)
-def test_too_little_memory_is_a_readable_error(monkeypatch, place, text):
+    "error",
+    [
+        RuntimeError("can't start new thread"), RuntimeError("could not create a primitive"),
+        RuntimeError(ALLOCATOR), RuntimeError(ENFORCED + ALLOCATOR), MemoryError(),
+        pa.ArrowMemoryError("malloc of size 9 failed"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_too_little_memory_is_a_readable_error(monkeypatch, place, error):
     def fails(*given, **more):
-        raise RuntimeError(text)
+        raise error
 
     monkeypatch.setattr(main, "app", fails)
-    assert "out of memory" in refused("analyze", "data", cwd=place)
+    assert "out of memory: request less" in refused("analyze", "data", cwd=place)
+
+
+def test_other_errors_about_memory_are_bugs(monkeypatch, place):
+    def fails(*given, **more):
+        raise RuntimeError("the kernel must allocate its output")
+
+    monkeypatch.setattr(main, "app", fails)
+    assert "Traceback" in pathe("analyze", "data", cwd=place).stderr
 
 
 @pytest.mark.parametrize("kind", [OSError, ValueError])

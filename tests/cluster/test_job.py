@@ -19,7 +19,7 @@ from support.models import BRIDGE, any_graph_artifact, artifact_of
 from support.prepared import prepare_data
 
 from pathe.cluster import job as jobs
-from pathe.cluster import work
+from pathe.cluster import work, worker
 from pathe.cluster.graphs import COPIES, NotHere, StoredGraph, source_of, use_blocks
 from pathe.cluster.job import Part, in_this_process, part_path, read_parts, run_job, shards_of
 from pathe.core.errors import PatheError
@@ -268,13 +268,18 @@ def test_a_prepared_folder_is_opened_where_it_is_or_copied(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("code", "said"), [(errno.ENOSPC, "the disk is full"), (errno.EACCES, "Permission denied")]
+    ("code", "said"),
+    [
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EDQUOT, "the disk is full"),
+        (errno.EACCES, "Permission denied"),
+    ],
 )
 def test_a_node_that_cannot_hold_the_graph_is_named(tmp_path, monkeypatch, code, said):
     monkeypatch.setenv(COPIES, str(tmp_path / "copies"))
 
     def fails(self, *args, **more):
-        raise OSError(code, {errno.ENOSPC: "x", errno.EACCES: "Permission denied"}[code])
+        raise OSError(code, "Permission denied")
 
     monkeypatch.setattr("pathe.cluster.graphs.Path.mkdir", fails)
     with use_blocks({}), pytest.raises(PatheError, match=said) as found:
@@ -337,3 +342,11 @@ def test_a_deeply_nested_manifest_is_refused(tmp_path):
 def test_two_processes_do_not_share_parts(tmp_path):
     with locked(tmp_path), pytest.raises(PatheError, match="another process"):
         run_job(squares(), tmp_path)
+
+
+def test_a_worker_without_memory_names_its_node(monkeypatch):
+    def fails(first, stop):
+        raise MemoryError
+
+    monkeypatch.setattr(worker, "_open", lambda given: fails)
+    assert worker.run([], (0, 1), "there") == {"node": "there", "error": "out of memory."}

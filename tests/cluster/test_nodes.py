@@ -21,11 +21,14 @@ from support.prepared import prepare_data
 
 from pathe.cluster import work
 from pathe.cluster.graphs import COPIES, source_of
-from pathe.cluster.job import part_path, read_parts, run_job
+from pathe.cluster.job import Job, part_path, read_parts, run_job, shards_of
 from pathe.cluster.nodes import Where, on_cluster, read_cluster
 from pathe.cluster.search import search_steps
 from pathe.core.errors import ConfigError, PatheError
 from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.graph.prepared import prepare
+from pathe.model.artifact import load_model
+from pathe.model.builder import build_scorer
 from pathe.predict.predictor import Predictor
 from pathe.predict.results import answer_rows
 
@@ -76,7 +79,7 @@ def cluster(tmp_path_factory):
     try:
         small = {"object_store_memory": 80 << 20, "include_dashboard": False}
         found.add_node(num_cpus=0, **small)
-        found.add_node(num_cpus=1, **small)
+        found.plain = found.add_node(num_cpus=1, **small)
         found.copying = found.add_node(num_cpus=1, env_vars={COPIES: str(copies)}, **small)
         found.copies, found.small = copies, small
         options = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
@@ -89,6 +92,11 @@ def cluster(tmp_path_factory):
             os.environ.pop(key)
             if value is not None:
                 os.environ[key] = value
+
+
+def add_copying(cluster) -> None:
+    env = {COPIES: str(cluster.copies)}
+    cluster.copying = cluster.add_node(num_cpus=1, env_vars=env, **cluster.small)
 
 
 def nodes_of(folder: Path) -> set[str]:
@@ -128,7 +136,7 @@ def test_answers_of_a_cluster_are_those_of_one_process(cluster, tmp_path):
     found = Predictor(artifact, toy()).answer(QUERIES, k)
     assert rows == [r for q, a in zip(QUERIES, found, strict=True) for r in answer_rows(q, a)]
     assert len(nodes_of(tmp_path / "parts")) == 2
-    assert len([line for line in said if "copied" in line]) == 1
+    assert len([line for line in said if "copying" in line]) == 1
     digest = json.loads((tmp_path / "graph" / "prepared.json").read_text())["digest"]
     assert (cluster.copies / digest / "prepared.json").exists()
 
@@ -149,9 +157,7 @@ def test_a_lost_worker_a_lost_node_and_a_new_one_change_nothing(cluster, tmp_pat
         if done == 5 and not lost:
             lost.append(time.monotonic())
             cluster.remove_node(cluster.copying, allow_graceful=False)
-            cluster.copying = cluster.add_node(
-                num_cpus=1, env_vars={COPIES: str(cluster.copies)}, **cluster.small
-            )
+            add_copying(cluster)
 
     folder = tmp_path / "parts"
     run_job(job, folder, backend(cluster), meanwhile)
@@ -162,6 +168,105 @@ def test_a_lost_worker_a_lost_node_and_a_new_one_change_nothing(cluster, tmp_pat
         one, other = (part_path(tmp_path / name, number) for name in ("parts", "here"))
         assert one.read_bytes() == other.read_bytes()
     assert len(nodes_of(folder)) >= 2
+
+
+def ranks_of_europe(folder: Path) -> Job:
+    """Ranks of `pathe evaluate` with the shipped model, in small shards."""
+    kg, artifact = KnowledgeGraph.read("europe", split=(0.8, 0.1, 0.1)), load_model()
+    prepared = prepare(kg)
+    scorer = build_scorer(artifact.model, artifact.config, prepared)
+    source = source_of(prepared, artifact=artifact)
+    job = work.rank_job(source, scorer, kg.test.long(), ("head", "tail"))
+    n = len(kg.test)
+    return replace(job, shards=[*shards_of(n, 4), *shards_of(n, 4, n)])
+
+
+def vectors_of_a_prepared_graph(folder: Path) -> Job:
+    """Vectors of `pathe embed` with the shipped model; a node copies the graph."""
+    toy().save(folder / "data")
+    prepare_data(folder / "data", folder / "graph")
+    job = work.embed_job(source_of(Predictor(load_model(), KnowledgeGraph.read(folder / "graph"))))
+    return replace(job, shards=shards_of(60, 6))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job_of", [ranks_of_europe, vectors_of_a_prepared_graph])
+def test_a_real_job_that_loses_a_worker_has_the_bytes_of_one_process(cluster, tmp_path, job_of):
+    job = job_of(tmp_path)
+    start_workers(cluster, tmp_path)
+    fatal = job.shards[len(job.shards) // 2][0]
+    deadly = replace(job, work=Slowed(job.work, 0.3, fatal, tmp_path))
+    run_job(deadly, tmp_path / "parts", backend(cluster))
+    assert (tmp_path / "killed").exists()
+    run_job(job, tmp_path / "here")
+    for number in range(len(job.shards)):
+        one, other = (part_path(tmp_path / name, number) for name in ("parts", "here"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_job_waits_for_a_node_when_all_are_gone(cluster, tmp_path):
+    job, folder, lost = squares(60, 3, seconds=0.3), tmp_path / "parts", []
+
+    def lose(done, total):
+        if done >= 3 and not lost:
+            lost.append(done)
+            for node in (cluster.plain, cluster.copying):
+                cluster.remove_node(node, allow_graceful=False)
+
+    def say(text):
+        said.append(text)
+        if text.startswith("no workers: waiting 120 s"):
+            cluster.plain = cluster.add_node(num_cpus=1, **cluster.small)
+            add_copying(cluster)
+
+    with pytest.raises(PatheError, match=r"The cluster has no CPU.*run the same command again"):
+        run_job(job, folder, on_cluster(Where(cluster.address), node_seconds=2), lose)
+    kept, said = len(list(folder.glob("part-*"))), []
+    assert kept >= 3
+    run_job(job, folder, on_cluster(Where(cluster.address), say))
+    assert said[0].startswith("no workers")
+    assert pa.concat_tables(read_parts(job, folder))["square"].to_pylist() == [
+        n * n for n in range(60)
+    ]
+
+
+LOSES_ITS_HEAD = """
+import sys, time
+from pathlib import Path
+from ray.cluster_utils import Cluster
+from support.cluster import squares
+from pathe.cluster import nodes
+from pathe.cluster.job import run_job
+from pathe.core.errors import PatheError
+
+nodes.HEAD_SECONDS, nodes.WAIT_SECONDS = 3.0, 1.0
+cluster, small = Cluster(), {"object_store_memory": 80 << 20, "include_dashboard": False}
+head = cluster.add_node(num_cpus=0, **small)
+cluster.add_node(num_cpus=1, **small)
+
+def kill(done, total):
+    if done == 2:
+        head.kill_gcs_server()
+
+backend = nodes.on_cluster(nodes.Where(cluster.address))
+try:
+    run_job(squares(300, 3, seconds=0.3), Path(sys.argv[1]), backend, kill)
+except PatheError as error:
+    print(error, flush=True)
+finally:
+    cluster.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_a_lost_head_is_an_error_in_words_and_parts_are_kept(cluster, tmp_path):
+    command = [sys.executable, "-c", LOSES_ITS_HEAD, str(tmp_path / "parts")]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert "The connection to the cluster is lost (its head doesn't answer" in found.stdout
+    assert "run the same command again" in found.stdout
+    assert "Traceback" not in found.stderr
+    assert len(list((tmp_path / "parts").glob("part-*"))) >= 2
 
 
 @pytest.mark.slow

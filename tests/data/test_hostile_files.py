@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import itertools
 import lzma
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -14,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.folders import refused
 
-from pathe.data import compressed, room
+from pathe.core.errors import DataError
+from pathe.data import columns, compressed, room, xml_bounds
 from pathe.data.compressed import XzFile
 from pathe.data.delimited import physical_lines
 from pathe.data.knowledge_graph import KnowledgeGraph
@@ -128,7 +131,7 @@ def test_nested_entities_are_refused(tmp_path):
     begin = time.perf_counter()
     assert "'l1' refers to others" in refused(path)
     path.write_text(f'<!DOCTYPE rdf:RDF [<!ENTITY x "{"y" * 20_000}">]>{RDF.format(FACT)}')
-    assert "20,002 bytes" in refused(path)
+    assert "20,000 bytes" in refused(path)
     assert time.perf_counter() - begin < 2
 
 
@@ -148,6 +151,84 @@ def test_deep_elements_are_refused_and_long_files_are_not(tmp_path):
     facts = "".join(FACT.format(f"http://e/{i}") + "<!-- x --><?y z?>" for i in range(5000))
     path.write_text(RDF.format(facts))
     assert len(KnowledgeGraph.read(path).train) == 5000
+
+
+LONG = "<!--" + "x" * 70_000 + "-->"
+DECLARED = '<!DOCTYPE rdf:RDF [{}<!ENTITY a "xx"><!ENTITY b "&a;&a;">]>'
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        LONG + DECLARED.format(""),
+        "<?x " + "y" * 70_000 + "?>" + DECLARED.format(""),
+        DECLARED.format("<!-- ] -->" + LONG),
+        DECLARED.format(f'<!ENTITY c "]">{LONG}'),
+        DECLARED.format("<!-- &gt; it's -->").lower().replace("entity", "ENTITY"),
+        "<!DOCTYPE x [<!-- > ]> -->" + DECLARED.format("")[19:],
+        '<!DOCTYPE x [<!ENTITY c ">]>">' + DECLARED.format("")[19:],
+        '<!DOCTYPE x [<!ENTITYa "xx"><!ENTITYb "&a;">]>',
+        '<!DOCTYPE x [<!ENTITY\u00a0a "xx">]>',
+        DECLARED.format(f'<!ENTITY {"n" * 101} "x">'),
+        f"<!DOCTYPE x [{LONG * 16}]>",
+    ],
+)
+def test_nested_entities_are_refused_wherever_they_are_declared(tmp_path, start):
+    path = tmp_path / "bomb.rdf"
+    path.write_text(start + RDF.format(FACT.format("http://e/&b;")))
+    said = refused(path)
+    assert "'b' refers to others" in said or "can take all memory" in said
+
+
+def test_entities_do_not_stand_for_more_than_a_multiple_of_the_file(tmp_path):
+    path, value = tmp_path / "used.rdf", "x" * 9000
+    start = f'<!DOCTYPE rdf:RDF [<!ENTITY a "{value}">]>'
+    path.write_text(start + RDF.format(FACT.format("http://e/") + f"<!--{'&a;' * 500}-->"))
+    assert "stand for more than 20 times its size" in refused(path)
+    facts = "".join(FACT.format(f"http://e/&a;{i}") for i in range(100))
+    path.write_text(start + RDF.format(facts))
+    assert len(KnowledgeGraph.read(path).train) == 100
+
+
+@pytest.mark.parametrize(
+    "element",
+    ['<e:r x="/>">', "<e:r x='</e:r>'>", "<e:r><![CDATA[</a>]]>", "<e:r><!--</a>--><?x </a>?>",
+     '<e:r x=">" y="</">', "<e:r\n>/>"],
+)  # fmt: skip
+def test_deep_elements_are_counted_apart_from_what_looks_like_them(tmp_path, element):
+    path = tmp_path / "deep.rdf"
+    for n_times in (5000, 1000):
+        path.write_text(RDF.format(element * n_times))
+        with path.open("rb") as file, pytest.raises(DataError, match="within each other"):
+            xml_bounds.BoundedXml(file, path).read()
+        refused(path)
+
+
+def test_an_element_with_very_many_attributes_is_refused(tmp_path):
+    path = tmp_path / "wide.rdf"
+    attributes = " ".join(f'e:r{i}="b"' for i in range(40_000))
+    path.write_text(RDF.format(f"<e:C {attributes}/>"))
+    assert "more than 10,000 attributes" in refused(path)
+
+
+XML = {
+    b"<e x='/>' y=\">\">": 1, b"<e>": 1, b"</e >": -1, b"<e x='&a;'/>": 0, b"<!-- <e> ' -->": 0,
+    b"<!---->": 0, b"<![CDATA[</e>]]]>": 0, b"<?x </e> ??>": 0, b"it's > &a; &amp; &b;": 0,
+    b"/>": 0, b"-->": 0,
+}  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(list(XML)), max_size=20), st.lists(st.integers(1, 9), min_size=1))
+def test_bounds_of_xml_are_the_same_however_blocks_fall(tokens, sizes):
+    start = b"<!DOCTYPE x [<!-- <!ENTITY c 'x'> it's --><!ENTITY a '%s'>" % (b"x" * 50)
+    whole = start + b'<!ENTITY b "&#38;" >]>' + b"<e>" * 30
+    text = b"".join(tokens)
+    whole += text
+    stream = xml_bounds.BoundedXml(io.BytesIO(whole), Path("x.rdf"))
+    blocks = [stream.read(size) for size in itertools.chain(sizes, itertools.repeat(sizes[0], 999))]
+    assert b"".join(blocks) == whole
+    assert stream._depth == 30 + sum(map(XML.get, tokens))
+    assert stream._expanded == 50 * text.count(b"&a;") + len("&#38;") * text.count(b"&b;")
 
 
 def test_triples_about_triples_are_told_apart_from_literals(tmp_path):
@@ -199,6 +280,23 @@ def test_names_that_would_fill_the_memory_are_refused_and_the_bound_can_be_lifte
     assert len(KnowledgeGraph.read(path).train) == 200_000
     monkeypatch.setenv("PATHE_MAX_MEMORY", "much")
     assert "expected a number of GiB" in refused(path)
+
+
+@pytest.mark.parametrize("name", ["g.ttl", "g.rdf"])
+def test_a_long_prefix_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(columns, "_BATCH_BYTES", 1 << 20)
+    monkeypatch.setattr(room, "SMALL", 1 << 20)
+    grows = itertools.count(0, 1 << 20)  # with each batch
+    monkeypatch.setattr(room, "_resident", lambda: next(grows))
+    monkeypatch.setattr(room, "_free", lambda: 4 << 20)
+    path, prefix = tmp_path / name, "http://e/" + "x" * 9000
+    facts = "".join(f'<e:r{i} rdf:resource="http://e/b"/>' for i in range(3000))
+    if name == "g.rdf":
+        path.write_text(RDF.replace("http://e/", prefix).format(f"<e:C>{facts}</e:C>"))
+    else:
+        lines = "".join(f"e:a e:r{i} e:b .\n" for i in range(3000))
+        path.write_text(f"@prefix e: <{prefix}> .\n{lines}")
+    assert "of memory so far" in refused(path)
 
 
 @pytest.mark.parametrize("name", ["g.nt", "g.ttl", "g.nt.bz2"])

@@ -17,6 +17,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
+from support.hostile import KINDS, lay
 from support.places import ROOT
 from support.prepared import (
     assert_same_graph,
@@ -25,8 +26,8 @@ from support.prepared import (
     write_parts,
 )
 
-from pathe.core.errors import DataError
-from pathe.data import part_runs, prepared_folder
+from pathe.core.errors import DataError, PatheError
+from pathe.data import knowledge_graph, part_runs, prepared_folder, readers
 from pathe.data.array_files import mapped, writable_map
 from pathe.data.columns import ReadOptions
 from pathe.data.knowledge_graph import KnowledgeGraph
@@ -210,12 +211,76 @@ def test_changed_data_is_not_mixed_with_what_was_read(tmp_path):
         prepare_data(data, tmp_path / "out", on_error="skip")
 
 
+@pytest.mark.parametrize("kind", ["parts with a split", "file with a split", "openke", "neo4j"])
+def test_a_graph_is_not_complete_once_its_data_has_changed(tmp_path, kind):
+    data, options = tmp_path / "data", {}
+    if kind in ("openke", "neo4j"):
+        lay(KINDS[kind], {}, data)
+        changed = data / ("train2id.txt" if kind == "openke" else "links.csv")
+        content = changed.read_bytes().replace(b"0 1 0", b"1 0 0").replace(b"KNOWS,3", b"HATES,3")
+    else:
+        write_parts(data, 1, False)
+        changed, options = data / "part-00000.tsv", {"split": (0.8, 0.1, 0.1)}
+        content = changed.read_bytes() + b"x\ty\tz\n"
+    if kind == "file with a split":
+        data = changed
+    prepare_data(data, tmp_path / "out", **options)
+    prepare_data(data, tmp_path / "out", **options)  # which checks it
+    changed.write_bytes(content)
+    os.utime(changed, ns=(1, 1))
+    with pytest.raises(DataError, match="holds a graph from other data"):
+        prepare_data(data, tmp_path / "out", **options)
+
+
+@pytest.mark.parametrize("options", [{}, {"split": (0.8, 0.1, 0.1)}])
+def test_data_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch, options):
+    data = write_parts(tmp_path / "data", 1, False)
+    part = data / "part-00001.tsv"
+
+    def changing(read):
+        def reads(path, *args):
+            found = read(path, *args)
+            yield from found if read is readers.read_batches else [found]
+            if path == part:
+                path.write_bytes(path.read_bytes() + b"x\ty\tz\n")
+
+        return reads
+
+    def columns(*args):
+        [table] = changing(readers.read_columns)(*args)
+        return table
+
+    monkeypatch.setattr(part_runs, "read_batches", changing(readers.read_batches))
+    monkeypatch.setattr(knowledge_graph, "read_columns", columns)
+    with pytest.raises(DataError, match="has changed while it was read"):
+        prepare_data(data, tmp_path / "out", **options)
+    monkeypatch.undo()
+    prepare_data(data, tmp_path / "out", **options)
+    whole = KnowledgeGraph.read(data, **options)
+    assert KnowledgeGraph.read(tmp_path / "out").fingerprint() == whole.fingerprint()
+
+
+@pytest.mark.parametrize("options", [{}, {"split": (0.8, 0.1, 0.1)}])
+def test_data_that_changes_while_it_is_indexed_is_refused(tmp_path, options):
+    data = write_parts(tmp_path / "data", 1, False)
+
+    @contextmanager
+    def show(title):
+        yield lambda done, total: None
+        if title == "known triples":
+            os.utime(data / "part-00002.tsv", ns=(1, 1))
+
+    with pytest.raises(DataError, match="the data has changed since"):
+        prepare_data(data, tmp_path / "out", show, **options)
+    assert not (tmp_path / "out" / "prepared.json").exists()
+
+
 def test_only_one_process_prepares_a_folder(tmp_path):
     data = write_parts(tmp_path / "data", 1, False)
 
     @contextmanager
     def show(title):
-        with pytest.raises(DataError, match="another process"):
+        with pytest.raises(PatheError, match="another process"):
             prepare_data(data, tmp_path / "out")
         yield lambda done, total: None
 
@@ -361,7 +426,7 @@ def test_a_large_folder_with_a_damaged_header_is_refused_when_it_is_needed(tmp_p
     path.write_bytes(b"x" + path.read_bytes()[1:])
     with (
         mock.patch.object(prepared_folder, "_AT_OPENING", 0),
-        pytest.raises(DataError, match=r"edges\.relations_M\.npy: not an array"),
+        pytest.raises(DataError, match=r"edges\.relations_M\.npy: not a readable"),
     ):
         _ = PreparedGraph(KnowledgeGraph.read(out)).edges
 

@@ -50,11 +50,14 @@ def test_the_table_is_made_of_the_figures(script):
             {"class": "kill: train", "tried": 1000, "failed": 0},
             {"class": "kill: embed", "tried": 200, "failed": 0},
             {"class": "x", "tried": 5, "failed": 1},
+            {"class": "fuzz with Atheris: read.tsv", "tried": 9, "failed": 0},
         ],
-        "tried": 1205, "failed": 1, "command": "make torture", "commit": "abc",
+        "tried": 1214, "failed": 1, "command": "make torture", "commit": "abc",
     }  # fmt: skip
     page = script.filled(PAGE, found)
-    assert "| kill | 2 | 1,200 | 0 |\n| x | 1 | 5 | 1 |\n| **all** | | **1,205** | **1** |" in page
+    assert "| kill | 2 | 1,200 | 0 | yes | yes |\n| x | 1 | 5 | 1 | yes | yes |\n" in page
+    assert "| fuzz with Atheris | 1 | 9 | 0 | no | yes |\n" in page
+    assert "| **all** | | **1,214** | **1** | | |\n" in page
     assert script.filled(page, found) == page
     assert page.startswith(PAGE.partition(script.BEGIN)[0])
     assert page.endswith(PAGE.partition(script.END)[2])

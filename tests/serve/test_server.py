@@ -160,9 +160,9 @@ def test_bad_options_are_refused(tmp_path):
     listed = tmp_path / "graphs.yaml"
     assert "no such file" in refused("serve", "--graphs", listed)
     for text, words in {
-        "x": "expected `graphs:`", "graphs: {a: {}}": "expected data", "graphs: [": "not a YAML",
+        "x": "expected `graphs:`", "graphs: {a: {}}": "expected data", "graphs: [": "invalid YAML",
         "graphs: {a: {data: x, what: y}}": "expected data", "graphs: &a [*a]": "aliases",
-        "graphs: 2026-13-45": "not a YAML",
+        "graphs: 2026-13-45": "invalid YAML",
         "graphs: {a/b: {data: x}}": "without a slash", "graphs: {'': {data: x}}": "without a slash",
         "graphs: {..: {data: x}}": "without a slash", "graphs: {1: {data: x}}": "in quotes",
     }.items():  # fmt: skip

@@ -28,12 +28,7 @@ class Squares:
     def open(self) -> Compute:
         def compute(first: int, stop: int) -> pa.Table:
             if first == self.fatal and self.marks is not None:
-                try:
-                    (self.marks / "killed").touch(exist_ok=False)
-                except FileExistsError:
-                    pass
-                else:
-                    os.kill(os.getpid(), signal.SIGKILL)
+                _die_once(self.marks)
             time.sleep(self.seconds)
             if "PATHE_TEST_FULL" in os.environ:
                 Path("/dev/full").write_text("no room")
@@ -42,16 +37,27 @@ class Squares:
         return compute
 
 
+def _die_once(marks: Path) -> None:
+    """Kills this process, unless another one has been killed here."""
+    try:
+        (marks / "killed").touch(exist_ok=False)
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def squares(n: int = 20, size: int = 3, **how) -> Job:
     return Job("squares", Squares(**how), shards_of(n, size), {"settings": {"n": n}})
 
 
 @dataclass(frozen=True)
 class Slowed:
-    """Work that takes longer, so that all nodes get a part of it."""
+    """Work that takes longer, so that all nodes get a part of it, or is fatal once."""
 
     work: Any
     seconds: float
+    fatal: int = -1
+    marks: Path | None = None
 
     @property
     def source(self) -> Any:
@@ -62,6 +68,8 @@ class Slowed:
 
         def slowly(first: int, stop: int) -> pa.Table:
             time.sleep(self.seconds)
+            if first == self.fatal and self.marks is not None:
+                _die_once(self.marks)
             return compute(first, stop)
 
         return slowly

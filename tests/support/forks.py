@@ -54,6 +54,7 @@ class End:
     seconds: float
     said: str
     operations: list[str]
+    memory: int = 0  # bytes of addresses that it took at most, if it has come to its end
 
     @property
     def killed(self) -> bool:
@@ -131,9 +132,11 @@ def _import_all() -> None:
 def _run_all(runs: list[Run]) -> list[End]:
     outputs = [os.memfd_create("said") for _ in runs]
     counts = [os.memfd_create("counted") for _ in runs]
+    peaks = [os.memfd_create("peak") for _ in runs]
     begin = time.monotonic()
     waiting = {
-        _fork(run, *fds): i for i, (run, *fds) in enumerate(zip(runs, outputs, counts, strict=True))
+        _fork(run, *fds): i
+        for i, (run, *fds) in enumerate(zip(runs, outputs, counts, peaks, strict=True))
     }
     signalled, ends = set(), [(0, 0.0)] * len(runs)
     while waiting:
@@ -153,7 +156,8 @@ def _run_all(runs: list[Run]) -> list[End]:
         time.sleep(0.001)
     said = [_content(fd) for fd in outputs]
     counted = [_content(fd).splitlines() for fd in counts]
-    return [End(*end, *more) for end, *more in zip(ends, said, counted, strict=True)]  # type: ignore[arg-type]
+    memory = [int(_content(fd) or 0) for fd in peaks]
+    return [End(*end, *more) for end, *more in zip(ends, said, counted, memory, strict=True)]  # type: ignore[arg-type]
 
 
 def _content(fd: int) -> str:
@@ -162,7 +166,7 @@ def _content(fd: int) -> str:
         return file.read().decode(errors="replace")
 
 
-def _fork(run: Run, output: int, counted: int) -> int:
+def _fork(run: Run, output: int, counted: int, peak: int) -> int:
     process = os.fork()
     if process:
         return process
@@ -175,7 +179,9 @@ def _fork(run: Run, output: int, counted: int) -> int:
         sys.stderr = os.fdopen(2, "w", encoding="utf-8", buffering=1)
         time.sleep(run.wait)
         os.chdir(run.folder)
+        before = _addresses("VmSize")
         code = _command(run, counted)
+        os.write(peak, str(_addresses("VmPeak") - before).encode())
         sys.stdout.flush()
     except BaseException:
         traceback.print_exc(file=sys.stderr)
@@ -190,13 +196,18 @@ def _command(run: Run, counted: int) -> int:
     with _small() if run.small else nullcontext():
         _watch(run, counted)
         if run.memory is not None:
-            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-            resource.setrlimit(resource.RLIMIT_AS, (used + run.memory,) * 2)
+            resource.setrlimit(resource.RLIMIT_AS, (_addresses("VmSize") + run.memory,) * 2)
         try:
             main()
         except SystemExit as ended:
             return ended.code if isinstance(ended.code, int) else int(bool(ended.code))
     return 0
+
+
+def _addresses(kind: str) -> int:
+    """Returns bytes of addresses of this process: VmSize, or VmPeak for the most so far."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(kind))
 
 
 @contextmanager

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import subprocess
+import time
+from contextlib import suppress
 
 import pytest
+from support.commands import COMMAND
 from support.ordeals import INTERRUPTED, ORDEALS, Ordeal, Trial, spoken
 from support.places import ROOT
 from support.server import kill_while_adding
@@ -15,6 +20,7 @@ from pathe.serve.journal import Journal
 
 pytestmark = [pytest.mark.slow, pytest.mark.torture]
 WEIGHT = sum(ordeal.weight for ordeal in ORDEALS)
+CLUSTER = ("--cluster", "local:2")
 AGAIN = 0.25  # of the kills are followed by another one, of the second run
 
 
@@ -76,6 +82,39 @@ def test_told_to_stop(ordeal, forks, inputs, tmp_path, tally):
             failures.append(f"{ordeal.name} after {after:.3f} s: {wrong}")
         trial.remove()
     tally(f"SIGTERM: {ordeal.name}", n, failures, stopped=n_stopped)
+
+
+def test_a_job_on_a_cluster_that_is_killed_goes_on(tmp_path, tally):
+    """`evaluate` is killed at a random moment and run again; the result is that of one process."""
+    pytest.importorskip("ray")
+    draw, n, failures, n_kills = random.Random(f"{SEED} cluster"), share(KILLS, 0.01), [], 0
+    data = ["--data", str(ROOT / "examples" / "europe.csv"), "--split", "0.8,0.1,0.1"]
+    env = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+
+    def run(folder, *more, seconds=None):
+        """Returns the exit code, and how long it took."""
+        words, begin = [*COMMAND, "evaluate", *data, "--out", "out.json", *more], time.monotonic()
+        folder.mkdir(exist_ok=True)
+        with subprocess.Popen(words, cwd=folder, env=env, stderr=subprocess.PIPE) as process:
+            with suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=seconds)
+            process.kill()
+        return process.returncode, time.monotonic() - begin
+
+    assert run(tmp_path / "plain")[0] == 0
+    expected = (tmp_path / "plain" / "out.json").read_bytes()
+    code, whole = run(tmp_path / "whole", *CLUSTER)
+    assert code == 0
+    for i in range(n):
+        folder, seconds = tmp_path / f"trial-{i}", draw.uniform(0.3, 1.05) * whole
+        n_kills += run(folder, *CLUSTER, seconds=seconds)[0] == -signal.SIGKILL
+        made = folder / "out.json"
+        wrong = made.exists() and made.read_bytes() != expected
+        wrong = wrong or run(folder, *CLUSTER)[0] != 0 or made.read_bytes() != expected
+        left = sorted(path.name for path in folder.iterdir())
+        if wrong or left != ["out.json"]:
+            failures.append(f"killed after {seconds:.1f} of {whole:.1f} s: left {left}")
+    tally("kill: evaluate --cluster", n, failures, kills=n_kills)
 
 
 def test_a_server_that_is_killed_loses_no_acknowledged_fact(tmp_path, tally):

@@ -53,6 +53,10 @@ def test_a_stopped_run_saves_and_resumes(tmp_path, monkeypatch, signum):
     assert resumed["mrr"] == straight["mrr"]
     ours, theirs = weights(tmp_path / "run"), weights(tmp_path / "straight")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    rows = [runs.read_metrics(tmp_path / name) for name in ("run", "straight")]
+    one, other = ([row["loss"] for row in found if "loss" in row] for found in rows)
+    assert len(one) == 2
+    assert one == pytest.approx(other)  # of whole epochs, also of the one that was interrupted
 
 
 @pytest.mark.parametrize("signals", [(signal.SIGINT, signal.SIGINT), (15, 15), (15, 2)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -52,24 +52,35 @@ class ClusterOptions:
 
     @contextmanager
     def running(self, command: str, out: Path | None) -> Iterator[Run]:
-        """Yields a function that runs jobs; removes their parts on success unless --parts."""
-        from pathe.cluster.job import in_this_process, read_parts, run_job
+        """Yields a function that runs jobs; removes their parts on success unless --parts.
+
+        Other processes can't use the parts until the end.
+        """
+        from pathe.cluster.job import fill, in_this_process, locked_parts, read_parts
         from pathe.cluster.nodes import connected, on_cluster, read_cluster
 
         folder = self.parts or Path(f"{out or f'pathe-{command}'}.parts")
         where = read_cluster(self.cluster) if self.cluster is not None else None
         backend = on_cluster(where, tell) if where is not None else in_this_process
 
-        def run(job: Job) -> Iterator[Any]:
-            own = folder / job.name
-            with phase_bar(job.name) as progress:
-                run_job(job, own, backend, progress, tell)
-            return read_parts(job, own)
+        with ExitStack() as locks:
+            places: list[Path] = []
 
-        with connected(where) if where is not None else nullcontext():
-            yield run
-        if self.parts is None and folder.exists():  # there is none if there was nothing to do
-            discard(folder)
+            def run(job: Job) -> Iterator[Any]:
+                own = folder / job.name
+                locks.enter_context(locked_parts(own))
+                places.append(own)
+                with phase_bar(job.name) as progress:
+                    fill(job, own, backend, progress, tell)
+                return read_parts(job, own)
+
+            with connected(where) if where is not None else nullcontext():
+                yield run
+            if self.parts is None:
+                for place in places:
+                    discard(place)
+                with suppress(OSError):  # it holds something else, or there was nothing to do
+                    folder.rmdir()
 
 
 def check_cluster(cluster: str | None) -> None:

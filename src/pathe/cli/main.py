@@ -6,6 +6,7 @@ import atexit
 import gc
 import inspect
 import json
+import re
 import signal
 import sys
 import threading
@@ -25,10 +26,16 @@ from pathe.cli.pretrain import pretrain
 from pathe.cli.serve import serve
 from pathe.cli.use import embed, predict, pull, push, rules, schema, similar
 from pathe.core.errors import Interrupted, PatheError
-from pathe.core.files import FULL
+from pathe.core.files import FULL, reason
 
-# How torch, Python and oneDNN say it.
-NO_MEMORY = ("allocate", "can't start new thread", "could not create a primitive")
+# How torch's allocator for CPUs, oneDNN and Python begin.
+NO_MEMORY = re.compile(
+    r"(\[enforce fail at \S+\] .*?)?DefaultCPUAllocator: |could not create a primitive|"
+    "can't start new thread"
+)
+OUT_OF_MEMORY = (
+    "out of memory: request less at once, e.g. smaller batches, or use a machine with more memory"
+)
 MOST_SHOWN = 2000  # characters of an error
 
 app = typer.Typer(
@@ -168,16 +175,22 @@ def _explain(error: Exception) -> tuple[int, str]:
             return error.code, str(error)
         case OSError() if error.errno in FULL:
             where = f"{error.filename}: " if error.filename else ""
-            return 2, f"{where}can't be written: the disk is full ({error.strerror})"
+            return 2, f"{where}can't be written ({reason(error)})"
         case PatheError() | OSError():
             return 2, str(error)
-        case MemoryError():
-            return 2, "out of memory: ask for less at once, or use a machine with more memory"
-        case RuntimeError() if any(words in str(error) for words in NO_MEMORY):
-            return 2, "out of memory: request less at once, e.g. smaller batches"
+        case MemoryError() | RuntimeError() if _is_memory(error):
+            return 2, OUT_OF_MEMORY
     if hasattr(error, "format_message"):  # of an option
         return 2, str(error.format_message())
     raise error
+
+
+def _is_memory(error: Exception) -> bool:
+    """Whether an error says that there is too little memory."""
+    torch = sys.modules.get("torch")
+    if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
+        return True
+    return NO_MEMORY.match(str(error)) is not None
 
 
 def _fail(error: Exception, text: str, code: int, as_json: bool) -> None:
@@ -186,6 +199,8 @@ def _fail(error: Exception, text: str, code: int, as_json: bool) -> None:
     if as_json:
         about = {"error": text, "kind": type(error).__name__, "exit_code": code}
         sys.stderr.write(json.dumps(about, ensure_ascii=False) + "\n")
+    elif text == OUT_OF_MEMORY:  # there may be too little for anything else
+        sys.stderr.write(f"error: {text}\n")
     elif isinstance(error, Interrupted):
         err.print(escape(text), soft_wrap=True)
     else:

@@ -7,7 +7,6 @@ other graph is sent as it is, and each worker builds its own index.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import secrets
@@ -23,6 +22,7 @@ from typing import Any
 import torch
 
 from pathe.core.errors import DataError, PatheError
+from pathe.core.files import reason
 from pathe.core.hardware import as_device
 from pathe.data.knowledge_graph import SPLITS, KnowledgeGraph
 from pathe.data.prepared_folder import MANIFEST, check_content, read_manifest
@@ -90,11 +90,9 @@ class StoredGraph:
                 finally:
                     shutil.rmtree(aside, ignore_errors=True)
         except OSError as error:
-            full = error.errno == errno.ENOSPC
-            why = "the disk is full" if full else error.strerror or str(error)
             raise PatheError(
-                f"the graph can't be copied to {copy} ({why}). Make room, or set {COPIES} to "
-                "another folder on this node."
+                f"the graph can't be copied to {copy} ({reason(error)}). Make room, or set "
+                f"{COPIES} to another folder on this node."
             ) from error
 
 

@@ -10,7 +10,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import blake2b
@@ -106,14 +106,26 @@ def run_job(
 
     Each part is written as soon as it is there, so nothing that was finished is lost.
     """
+    with locked_parts(folder):
+        fill(job, folder, backend, progress, say)
+
+
+@contextmanager
+def locked_parts(folder: Path) -> Iterator[None]:
+    """Creates the folder and keeps other processes from using it."""
     _create(folder)
     with locked(folder):
-        _run(job, folder, backend, progress, say)
+        yield
 
 
-def _run(
-    job: Job, folder: Path, backend: Backend, progress: Progress | None, say: Callable[[str], None]
+def fill(
+    job: Job,
+    folder: Path,
+    backend: Backend = in_this_process,
+    progress: Progress | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> None:
+    """Does what `run_job` does in a folder that is locked already."""
     done = _start(job, folder, say)
     missing = [number for number in range(len(job.shards)) if number not in done]
     if done and missing:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,9 @@ from pathe.core.types import whole_number
 RETRIES = 5  # per shard, if its worker or node is lost
 AHEAD = 2  # shards per core that wait on the cluster
 CONNECT_SECONDS = 10.0
+HEAD_SECONDS = 30.0  # to wait for a head that doesn't answer; after 60, Ray ends this process
+NODE_SECONDS = 120.0  # to wait for a node if all are gone, as when they are preempted
+WAIT_SECONDS = 5.0  # between looks at what is there
 STORE_BYTES = 512 << 20  # object store of a cluster that we start
 CONTINUE = "Finished parts are kept; run the same command again to continue."
 
@@ -54,12 +58,18 @@ def _host_and_port(address: str) -> tuple[str, int]:
     return host.strip("[]"), n if n < 1 << 16 else 0
 
 
-def on_cluster(where: Where, say: Callable[[str], None] = lambda text: None) -> Backend:
-    """Returns what computes parts on a cluster."""
+def on_cluster(
+    where: Where,
+    say: Callable[[str], None] = lambda text: None,
+    node_seconds: float = NODE_SECONDS,
+) -> Backend:
+    """Returns what computes parts on a cluster; it waits so long for a node if there is none."""
 
     def compute(job: Job, numbers: Sequence[int]) -> Iterator[tuple[int, Part]]:
         with connected(where) as ray:
-            yield from _Run(ray, job, say).parts(numbers)
+            with _head_lives(ray):
+                run = _Run(ray, job, say, node_seconds)
+            yield from run.parts(numbers)
 
     return compute
 
@@ -148,11 +158,27 @@ def _by_value(function: Callable[..., Any]) -> Callable[..., Any]:
     return own
 
 
+@contextmanager
+def _head_lives(ray: Any) -> Iterator[None]:
+    """Turns errors of a connection that is lost into words."""
+    try:
+        yield
+    except ray.exceptions.RayTaskError:
+        raise  # a bug in our code: with its traceback
+    except (ray.exceptions.RayError, ConnectionError, RuntimeError) as error:
+        why = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise _lost(why) from error
+
+
+def _lost(why: str) -> PatheError:
+    return PatheError(f"The connection to the cluster is lost ({why}). {CONTINUE}")
+
+
 class _Run:
     """The shards of a job that are on the cluster or still to be sent."""
 
-    def __init__(self, ray: Any, job: Job, say: Callable[[str], None]) -> None:
-        self.ray, self.job, self.say = ray, job, say
+    def __init__(self, ray: Any, job: Job, say: Callable[[str], None], node_seconds: float) -> None:
+        self.ray, self.job, self.say, self.node_seconds = ray, job, say, node_seconds
         self.n_gpus = {"cpu": 0, "gpu": 1}.get(
             job.device, int(ray.cluster_resources().get("GPU", 0) > 0)
         )
@@ -163,34 +189,63 @@ class _Run:
         self.versions = versions()
         self.queue: deque[int] = deque()
         self.waiting: dict[Any, int] = {}
+        self.cores, self.seen = -1, time.monotonic()  # workers, and when there were any
+        self.head = _host_and_port(getattr(ray.get_runtime_context(), "gcs_address", None) or "")
 
     def parts(self, numbers: Sequence[int]) -> Iterator[tuple[int, Part]]:
         """Yields parts as they come; nodes that join meanwhile get work, too."""
         self.queue.extend(numbers)
-        told = 0
         while self.queue or self.waiting:
-            cores = self._cores()
-            if cores != told:
-                self.say(f"{cores} {'worker' if cores == 1 else 'workers'}")
-                told = cores
-            while self.queue and len(self.waiting) < AHEAD * cores:
-                self._send(self.queue.popleft())
-            ready, _ = self.ray.wait(list(self.waiting), timeout=5.0)
+            with _head_lives(self.ray):
+                ready = self._ready()
             for reference in ready:
                 number = self.waiting.pop(reference)
                 if (part := self._received(reference, number)) is not None:
                     yield number, part
 
+    def _ready(self) -> list[Any]:
+        """Sends what the cluster has room for; returns what is finished within some seconds."""
+        self._find_head()
+        cores = self._cores()
+        if cores != self.cores:
+            self.say(f"{cores} {'worker' if cores == 1 else 'workers'}" if cores else self._none())
+            self.cores = cores
+        if cores:
+            self.seen = time.monotonic()
+        elif time.monotonic() - self.seen > self.node_seconds:
+            what = "GPU" if self.n_gpus else "CPU"
+            raise PatheError(f"The cluster has no {what}. {CONTINUE}")
+        while self.queue and len(self.waiting) < AHEAD * cores:
+            self._send(self.queue.popleft())
+        seconds = WAIT_SECONDS if cores else min(WAIT_SECONDS, self.node_seconds / 4)
+        if not self.waiting:
+            time.sleep(seconds)
+            return []
+        ready, _ = self.ray.wait(list(self.waiting), timeout=seconds)
+        return list(ready)
+
+    def _find_head(self) -> None:
+        """Raises an error if the head doesn't answer for a while."""
+        if not all(self.head):  # Ray's client doesn't say where it is
+            return
+        deadline = time.monotonic() + HEAD_SECONDS
+        while True:
+            try:
+                with socket.create_connection(self.head, CONNECT_SECONDS):
+                    return
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise _lost(f"its head doesn't answer: {error.strerror or error}") from error
+            time.sleep(1.0)
+
+    def _none(self) -> str:
+        return f"no workers: waiting {self.node_seconds:.0f} s for one"
+
     def _cores(self) -> int:
         """Returns how many shards the cluster computes at a time."""
         has = self.ray.cluster_resources()
         cores = int(has.get("CPU", 0))
-        if self.n_gpus:
-            cores = min(cores, int(has.get("GPU", 0)))
-        if cores < 1:
-            what = "GPU" if self.n_gpus else "CPU"
-            raise PatheError(f"The cluster has no {what}. {CONTINUE}")
-        return cores
+        return min(cores, int(has.get("GPU", 0))) if self.n_gpus else cores
 
     def _send(self, number: int) -> None:
         reference = self.task.remote(self.given, self.versions, self.job.shards[number])
@@ -204,9 +259,11 @@ class _Run:
             raise  # a bug in our code: with its traceback
         except self.ray.exceptions.RayError as error:
             why = type(error).__name__
+            if isinstance(error, self.ray.exceptions.LocalRayletDiedError):
+                raise _lost(f"Ray has stopped on this machine, {why}") from error
             raise PatheError(
-                f"Shard {number} failed {RETRIES + 1} times, as its worker was lost ({why}). Does "
-                f"it need more memory than a worker has? {CONTINUE}"
+                f"Shard {number} failed {RETRIES + 1} times because its worker died ({why}), "
+                f"possibly out of memory. {CONTINUE}"
             ) from error
         if "wants" in found:  # the node doesn't see the prepared folder
             self._ship(found["node"])
@@ -222,7 +279,7 @@ class _Run:
         if len(self.given) == 1:
             from pathe.cluster.graphs import blocks
 
-            self.say(f"{node} doesn't have the prepared graph: it is copied to such nodes")
+            self.say(f"copying the prepared graph to nodes without it, such as {node}")
             self.given.append(blocks(self.ray.put, self.job.work))
 
     def _wrong(self, found: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import platform
@@ -15,11 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from pathe.core.errors import PatheError
-
-try:
-    import fcntl
-except ModuleNotFoundError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room, or a limit is reached
 _swept: set[tuple[Path, int]] = set()  # folders without the leftovers of dead processes
@@ -40,7 +36,7 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(aside, path)  # noqa: PTH105
         _sync_one(path.parent)
     except OSError as error:
-        raise PatheError(f"{path}: can't be written ({_reason(error)})") from error
+        raise PatheError(f"{path}: can't be written ({reason(error)})") from error
     finally:
         if aside.is_dir():
             shutil.rmtree(aside, ignore_errors=True)
@@ -62,8 +58,6 @@ def sync_names(folder: Path) -> None:
 
 
 def _sync_one(path: Path) -> None:
-    if os.name == "nt" and path.is_dir():
-        return  # Windows can't open folders
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)
@@ -74,7 +68,8 @@ def _sync_one(path: Path) -> None:
         os.close(opened)
 
 
-def _reason(error: OSError) -> str:
+def reason(error: OSError) -> str:
+    """Returns in words why a file operation has failed."""
     full = "the disk is full: " if error.errno in FULL else ""
     return f"{full}{error.strerror or error}"
 
@@ -124,11 +119,8 @@ def remove(path: Path) -> None:
 def locked(folder: Path) -> Iterator[None]:
     """Keeps other processes from using a folder; the lock ends with this process, however it ends.
 
-    Does nothing where the system or its file system has no such locks.
+    Does nothing where the file system has no such locks.
     """
-    if fcntl is None:
-        yield
-        return
     opened = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -147,6 +139,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 def discard(folder: Path) -> None:
     """Removes a folder at once: nobody sees a part of it, even if this process is killed."""
+    _sweep(folder.parent)
     aside = _aside(folder)
     os.replace(folder, aside)  # noqa: PTH105
     remove(aside)

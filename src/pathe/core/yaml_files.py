@@ -31,7 +31,7 @@ def load_yaml(text: str, source: str) -> Any:
         return yaml.load(text, _PlainLoader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         words = " ".join(str(error).split())[:SHOWN]
-        raise ConfigError(f"{source}: not a YAML file that can be read: {words}") from None
+        raise ConfigError(f"{source}: invalid YAML: {words}") from None
 
 
 def read_yaml(path: Path) -> Any:

@@ -80,7 +80,7 @@ def mapped(path: Path) -> npt.NDArray[Any]:
     try:
         array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, EOFError, SyntaxError, TypeError, OverflowError):
-        raise DataError(f"{path}: not an array that can be read; is the file damaged?") from None
+        raise DataError(f"{path}: not a readable .npy file; it may be damaged") from None
     return array
 
 

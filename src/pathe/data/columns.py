@@ -43,7 +43,9 @@ _TAIL = ("tail", "object", "obj", "target", "destination", "dest", "dst", "to")
 _LETTERS = (("h", "t"), ("s", "o"))
 _RELATION = ("relation", "rel", "r", "predicate", "pred", "p", "property", "edge", "type", "label")
 
-_BATCH = 1 << 16  # rows per batch of the readers in Python
+_BATCH = 1 << 16  # rows per batch of the readers in Python,
+_BATCH_BYTES = 64 << 20  # and bytes of its names: a prefix may be long
+_LOOK = 64  # rows between looks at the bytes
 _UNIFY_AT = 1 << 22  # new names after which dictionaries are merged
 BROKEN = (OSError, EOFError, lzma.LZMAError, pa.ArrowException)
 SKIP_HINT = "Correct it, or skip such lines with --on-error skip."
@@ -204,8 +206,20 @@ def collect_rows(rows: Iterable[Sequence[bytes | str]]) -> Any:
 def row_batches(rows: Iterable[Sequence[bytes | str]]) -> Iterator[list[Any]]:
     """Yields batches of three arrays from (head, relation, tail) rows."""
     # Flat, as a list of row objects would keep the garbage collector busy.
-    for flat in chunks(chain.from_iterable(rows), 3 * _BATCH):
-        yield [pa.array(flat[k::3], pa.large_binary()) for k in range(3)]
+    flat: list[bytes | str] = []
+    size = 0
+    for cells in chunks(chain.from_iterable(rows), 3 * _LOOK):
+        flat += cells
+        size += sum(map(len, cells))
+        if len(flat) >= 3 * _BATCH or size > _BATCH_BYTES:
+            yield _columns(flat)
+            flat, size = [], 0
+    if flat:
+        yield _columns(flat)
+
+
+def _columns(flat: list[bytes | str]) -> list[Any]:
+    return [pa.array(flat[k::3], pa.large_binary()) for k in range(3)]
 
 
 def checked(

@@ -111,8 +111,8 @@ class Bounded(io.RawIOBase):
         if self._n > self._most:
             raise DataError(
                 f"{self._path}: more than {self._most:,} bytes when decompressed, over "
-                f"{self._expansion:g} times its size: probably made to fill the memory. If it is "
-                f"what you want, set the environment variable {MOST} to a larger number."
+                f"{self._expansion:g} times its size. This may be a decompression bomb. To read "
+                f"it anyway, raise the limit with the environment variable {MOST}."
             )
         if self._n - self._checked > _LOOK:
             self._checked = self._n

@@ -79,6 +79,11 @@ def file_stamp(path: Path) -> list[int]:
     return [path.stat().st_size, path.stat().st_mtime_ns]
 
 
+def changed_meanwhile(data: Path | str) -> DataError:
+    """Returns the error for data that has changed while it was read."""
+    return DataError(f"{data}: has changed while it was read. Run the command again.")
+
+
 def read_part(part: Part, options: ReadOptions, known: Any | None) -> None:
     """Reads a file into runs, unless that is done; drops rows whose relation isn't in `known`."""
     stamp = file_stamp(part.path)
@@ -97,6 +102,8 @@ def read_part(part: Part, options: ReadOptions, known: Any | None) -> None:
             _write_run(part.run(n_runs), batches)
             n_runs += 1
     labels.take(report, last=True)
+    if file_stamp(part.path) != stamp:
+        raise changed_meanwhile(part.path)
     if not n_runs:
         raise DataError(f"{part.path}: no triple in it has a training relation.")
     about: dict[str, Any] = {name: getattr(report, name) for name in _COUNTED}

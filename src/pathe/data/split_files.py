@@ -26,6 +26,12 @@ def split_files(folder: Path) -> dict[str, list[Path]]:
     return {split: part_files(path) if path.is_dir() else [path] for split, path in only.items()}
 
 
+def all_files(folder: Path) -> list[Path]:
+    """Returns the files that a graph may be read from: of the folder, and of those of splits."""
+    places = [p for p in folder.iterdir() if p.is_dir() and _split_of(p.name.lower()) in SPLITS]
+    return sorted(p for place in (folder, *places) for p in place.iterdir() if p.is_file())
+
+
 def _split_of(stem: str) -> str:
     return _ALIASES.get(stem, stem)
 

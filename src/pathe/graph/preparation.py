@@ -6,11 +6,10 @@ files that were read aren't read again, and finished phases aren't repeated.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import blake2b
@@ -21,7 +20,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from pathe.core.errors import DataError
-from pathe.core.files import check_new_folder, read_json, write_json
+from pathe.core.files import check_new_folder, locked, read_json, write_json
 from pathe.core.types import Progress
 from pathe.data.array_files import (
     mapped,
@@ -36,6 +35,7 @@ from pathe.data.knowledge_graph import KnowledgeGraph, split_sources
 from pathe.data.names import BASE
 from pathe.data.part_runs import (
     Part,
+    changed_meanwhile,
     file_stamp,
     joined_labels,
     joined_report,
@@ -53,7 +53,7 @@ from pathe.data.prepared_folder import (
     read_manifest,
     write_manifest,
 )
-from pathe.data.split_files import SPLITS
+from pathe.data.split_files import SPLITS, all_files
 from pathe.graph.edges import CHUNK
 from pathe.graph.indexing import PHASES, Place
 
@@ -91,7 +91,7 @@ def prepare_folder(request: Request, out: Path, show: Show) -> dict[str, Any]:
         check_new_folder(out)
     work = out / WORK
     work.mkdir(parents=True, exist_ok=True)
-    with _locked(out, work):
+    with locked(out):
         state = _State(work / "state.json", source, out)
         if state.done.get("reading", {}).get("stamps", stamps) != stamps:
             raise _changed(out)
@@ -105,6 +105,8 @@ def prepare_folder(request: Request, out: Path, show: Show) -> dict[str, Any]:
         for title, index in PHASES.items():
             state.once(title, show, partial(_indexed, index, place))
         told = {"source": source, "stamps": stamps}
+        if _stamps(request, files) != stamps:
+            raise _changed(out)
         with show("checksums") as progress:
             about = write_manifest(out, _about(state, out) | told, progress)
     shutil.rmtree(work)
@@ -160,17 +162,6 @@ def _changed(out: Path) -> DataError:
     )
 
 
-@contextmanager
-def _locked(out: Path, work: Path) -> Iterator[None]:
-    """Makes sure that no other process prepares the same folder."""
-    with (work / "lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataError(f"{out}: another process is preparing this graph.") from None
-        yield
-
-
 def _plain_files(request: Request) -> dict[str, list[Path]] | None:
     """Returns the files of each split if these can be read part by part; None for other data."""
     path = None if is_store(request.data) else existing_path(request.data)
@@ -191,16 +182,21 @@ def _source(request: Request, files: dict[str, list[Path]] | None) -> Any:
     return json.loads(json.dumps(given))
 
 
-def _stamps(request: Request, files: dict[str, list[Path]] | None) -> list[list[int]]:
-    """Returns numbers that tell whether files have changed; none for stores and folders."""
+def _stamps(request: Request, files: dict[str, list[Path]] | None) -> list[list[Any]]:
+    """Returns what tells whether files have changed; nothing for stores."""
+    if files is not None:
+        return [file_stamp(path) for paths in files.values() for path in paths]
     path = None if is_store(request.data) else existing_path(request.data)
-    if files is None:
-        return [file_stamp(path)] if path is not None and path.is_file() else []
-    return [file_stamp(path) for paths in files.values() for path in paths]
+    if path is None:
+        return []
+    if path.is_file():
+        return [file_stamp(path)]
+    return [[p.relative_to(path).as_posix(), *file_stamp(p)] for p in all_files(path)]
 
 
 def _store_graph(request: Request, out: Path, progress: Progress) -> Any:
     """Reads data into memory and writes its names and triples."""
+    stamps = _stamps(request, None)
     kg = KnowledgeGraph.read(
         request.data,
         split=request.split,
@@ -214,6 +210,8 @@ def _store_graph(request: Request, out: Path, progress: Progress) -> Any:
             f"{request.data}: a GraIL pair can't be prepared; both graphs are small enough to be "
             "read from their files."
         )
+    if _stamps(request, None) != stamps:
+        raise changed_meanwhile(request.data)
     for stem, vocabulary in (("entities", kg.entities), ("relations", kg.relations)):
         with text_writer(out / stem) as append:
             append(vocabulary.array)
@@ -224,7 +222,7 @@ def _store_graph(request: Request, out: Path, progress: Progress) -> Any:
     _write_labels(out, kg.names.labelled, kg.names.labels)
     told = {"name": kg.name, "lacking": lacking, "base": kg.names.base}
     told |= _told(kg.report, list(kg.names.prefixes), len(kg.names.labels))
-    return told | {"stamps": _stamps(request, None)}
+    return told | {"stamps": stamps}
 
 
 def _told(report: ReadReport, prefixes: list[tuple[str, str]], n_labels: int) -> dict[str, Any]:

@@ -201,7 +201,9 @@ def _read_weights(
         found = load_tensors(raw)
     except (SafetensorError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise ModelError(f"{path}: not weights that can be read ({reason}): modified.") from None
+        raise ModelError(
+            f"{path}: the weights can't be read ({reason}): the file was modified."
+        ) from None
     shapes = {name: weight.shape for name, weight in found.items()}
     for name in sorted(wanted.keys() | shapes.keys()):
         expected, got = wanted.get(name), shapes.get(name)
