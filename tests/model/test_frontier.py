@@ -21,12 +21,14 @@ from pathe.model.frontier import (
     PASSED,
     WHOLE,
     Frontier,
-    automatic,
-    choose,
-    keep_best,
-    keep_between,
-    search,
-    search_plain,
+    Spread,
+    frontier_between,
+    frontier_of,
+    frontier_size,
+    select_entities,
+    spread_mass,
+    spread_mass_plain,
+    subgraph_of,
 )
 from pathe.model.propagation import between
 from pathe.model.scorer import GraphScorer
@@ -103,8 +105,8 @@ def by_hand(edges, keep, source: int, most: int) -> dict[int, int]:
 def test_the_search_finds_what_loops_find(device, n_entities, n, most, hub):
     """Also if it finds hundreds of entities, many times more than it keeps."""
     edges, keep, sources = example(n_entities, n, hub=hub, device=device)
-    for how in (search, search_plain):
-        queries, entities, mass = how(edges, keep, sources, HOPS, most)
+    for how in (spread_mass, spread_mass_plain):
+        queries, entities, mass = how(edges, keep, sources, Spread.within(HOPS, most))
         found: list[dict[int, int]] = [{} for _ in sources]
         for b, v, m in zip(queries.tolist(), entities.tolist(), mass.tolist(), strict=True):
             found[b][v] = m
@@ -119,28 +121,23 @@ def test_a_small_budget_grows_until_enough_is_found(hub, monkeypatch):
     monkeypatch.setattr(frontier, "EDGES", 1)
     edges, keep, sources = example(hub=hub)
     for most in (2, 30, 60):
-        queries, *_ = search(edges, keep, sources, HOPS, most)
+        parts = edges, keep, sources, Spread.within(HOPS, most)
+        found = spread_mass(*parts)
         within = torch.tensor([len(in_reach(edges, keep, source)) for source in sources.tolist()])
-        assert (torch.bincount(queries, minlength=5) >= within.clamp(max=most)).all()
-        assert all(
-            torch.equal(*both)
-            for both in zip(
-                search(edges, keep, sources, HOPS, most),
-                search_plain(edges, keep, sources, HOPS, most),
-                strict=True,
-            )
-        )
+        assert (torch.bincount(found[0], minlength=5) >= within.clamp(max=most)).all()
+        for one, other in zip(found, spread_mass_plain(*parts), strict=True):
+            assert torch.equal(one, other)
 
 
 def test_of_equal_masses_the_smaller_ids_are_kept():
     star = sorted_triples([(0, 0, i) for i in range(1, 9)])
     edges = both_ways(build_graph(star, 9, 1))
     source = torch.tensor([0])
-    kept = keep_best(edges, edges.keep(), source, 2, 4)
+    kept = frontier_of(edges, edges.keep(), source, 2, Frontier(4))
     assert sorted(kept.entities_A.tolist()) == [0, 1, 2, 3]
     # contexts decide instead, where they differ
     context = torch.arange(9.0)[None]
-    kept = keep_best(edges, edges.keep(), source, 2, 4, context)
+    kept = frontier_of(edges, edges.keep(), source, 2, Frontier(4, context_BE=context))
     assert sorted(kept.entities_A.tolist()) == [0, 6, 7, 8]
 
 
@@ -150,25 +147,27 @@ def test_entities_without_a_path_give_way_to_those_between(device):
     chain = sorted_triples([(i, 0, i + 1) for i in range(8)])
     edges = both_ways(build_graph(chain, 9, 1)).to(device)
     source, context = torch.tensor([0], device=device), torch.arange(9.0, device=device)[None]
-    kept = keep_best(edges, edges.keep(), source, HOPS, 3, context)
+    kept = frontier_of(edges, edges.keep(), source, HOPS, Frontier(3, context_BE=context))
     assert sorted(kept.entities_A.tolist()) == [0, 1, 2]
-    kept = keep_best(edges, edges.keep(), source, HOPS, 4, context)
+    kept = frontier_of(edges, edges.keep(), source, HOPS, Frontier(4, context_BE=context))
     assert sorted(kept.entities_A.tolist()) == [0, 1, 2, 3]
 
 
 def test_one_entity_is_the_query_itself():
     edges, keep, sources = example(hub=True)
-    kept = keep_best(edges, keep, sources, HOPS, 1, torch.randn(5, 60))
+    kept = frontier_of(edges, keep, sources, HOPS, Frontier(1, context_BE=torch.randn(5, 60)))
     assert kept.entities_A.tolist() == sources.tolist()
     assert not len(kept.edges.relations_M) or (kept.edges.owners_M == kept.edges.neighbours_M).all()
 
 
 def test_kept_rows_have_the_edges_between_them():
     edges, keep, sources = example(n=300, hub=True)
-    queries, entities = choose(search(edges, keep, sources, HOPS, 12), sources, 12)
-    kept = frontier.kept_rows(edges, keep, sources, queries, entities, HOPS)
+    queries, entities = select_entities(
+        spread_mass(edges, keep, sources, Spread.within(HOPS, 12)), sources, Frontier(12)
+    )
+    kept = subgraph_of(edges, keep, sources, queries, entities, HOPS)
     with kernels_off():
-        plain = frontier.kept_rows(edges, keep, sources, queries, entities, HOPS)
+        plain = subgraph_of(edges, keep, sources, queries, entities, HOPS)
     for one, other in zip(kept.tensors(), plain.tensors(), strict=True):
         assert torch.equal(one, other)
     found = set()
@@ -192,7 +191,7 @@ def test_kept_rows_have_the_edges_between_them():
 
 def test_all_kept_is_what_is_reached():
     edges, keep, sources = example()
-    kept = keep_best(edges, keep, sources, HOPS, 60)
+    kept = frontier_of(edges, keep, sources, HOPS, Frontier(60))
     for b, source in enumerate(sources.tolist()):
         own = kept.entities_A[kept.queries_A == b].tolist()
         assert sorted(own) == sorted(in_reach(edges, keep, source))
@@ -201,7 +200,7 @@ def test_all_kept_is_what_is_reached():
 def test_between_two_entities_are_those_on_paths():
     edges, keep, sources = example(n=80)
     targets = sources.flip(0)
-    kept = keep_between(edges, keep, sources, targets, HOPS, 60)
+    kept = frontier_between(edges, keep, sources, targets, HOPS, 60)
     exact = between(edges, sources, targets, HOPS, keep)
     rows = [{*zip(r.queries_A.tolist(), r.entities_A.tolist(), strict=True)} for r in (kept, exact)]
     assert rows[0] <= rows[1]
@@ -303,6 +302,8 @@ def test_gradients_are_those_of_exact_message_passing(device):
 
 
 def test_large_graphs_have_a_frontier_and_small_ones_do_not():
-    assert automatic(272_115, 14_541) == 0
-    assert automatic(20_000_000, 5_000_000) == frontier.MOST
-    assert automatic(20_000_000, 1_000) == 0  # all of them are fewer
+    assert frontier_size(None, 272_115, 14_541) == 0
+    assert frontier_size(None, 20_000_000, 5_000_000) == frontier.MOST
+    for wanted in (None, 1_000, 0):
+        assert frontier_size(wanted, 20_000_000, 1_000) == 0  # all of them are fewer
+    assert frontier_size(7, 272_115, 14_541) == 7

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from pathe.graph.edges import Edges
 from pathe.model.dense import dense_scores
-from pathe.model.frontier import keep_between
+from pathe.model.frontier import frontier_between
 from pathe.model.propagation import Kept, Reach, between, propagate, reach
 from pathe.model.states import answer_scores, evidence, update
 
@@ -116,11 +116,11 @@ class Bridge(ABC, nn.Module):
             return reach(edges, sources_B, len(self.rounds), keep_M)
         return between(edges, sources_B, targets_B, self.pair_hops, keep_M)
 
-    def keep_between(
+    def frontier_between(
         self, edges: Edges, keep_M: Tensor, heads_B: Tensor, tails_B: Tensor, most: int
     ) -> Kept:
         """Finds entities between heads and tails, with a frontier of `most` entities per end."""
-        return keep_between(edges, keep_M, heads_B, tails_B, self.pair_hops, most)
+        return frontier_between(edges, keep_M, heads_B, tails_B, self.pair_hops, most)
 
     def states(
         self,
