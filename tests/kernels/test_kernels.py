@@ -323,6 +323,7 @@ CHECKS: dict[tuple[str, str], tuple[Callable[..., None], ...]] = {
     ("cpu", "frontier.spread_mass"): (check_frontier,),
     ("cpu", "frontier.edges_between"): (check_frontier,),
     ("cpu", "frontier.top"): (check_frontier,),
+    ("cpu", "frontier.unkept"): (check_frontier,),
     ("cpu", "known.listed"): (check_known,),
     ("cpu", "propagation.propagate"): PROPAGATION,
     ("cpu", "propagation.propagate_weights"): PROPAGATION,
@@ -364,7 +365,7 @@ SHAPES: dict[Callable[..., None], list[dict[str, Any]]] = {
         {"sources": [*range(0, 200, 7)], "dim": 64, "hops": 6, "n_entities": 200},
     ],
     check_contexts: [{}],
-    check_frontier: [{"most": most} for most in (1, 5, 30)],
+    check_frontier: [{"most": most} for most in (1, 5, 12, 30)],
     check_known: [{}],
     check_meetings: [{}],
     check_packed: [

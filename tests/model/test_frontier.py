@@ -22,10 +22,12 @@ from pathe.model.frontier import (
     WHOLE,
     Frontier,
     Spread,
+    completed,
     frontier_between,
     frontier_of,
     frontier_size,
     select_entities,
+    select_reachable,
     spread_mass,
     spread_mass_plain,
     subgraph_of,
@@ -162,9 +164,9 @@ def test_one_entity_is_the_query_itself():
 
 def test_kept_rows_have_the_edges_between_them():
     edges, keep, sources = example(n=300, hub=True)
-    queries, entities = select_entities(
-        spread_mass(edges, keep, sources, Spread.within(HOPS, 12)), sources, Frontier(12)
-    )
+    queries, entities, mass = spread_mass(edges, keep, sources, Spread.within(HOPS, 12))
+    rows = select_entities((queries, entities, mass), sources, Frontier(12))
+    queries, entities = queries[rows], entities[rows]
     kept = subgraph_of(edges, keep, sources, queries, entities, HOPS)
     with kernels_off():
         plain = subgraph_of(edges, keep, sources, queries, entities, HOPS)
@@ -195,6 +197,39 @@ def test_all_kept_is_what_is_reached():
     for b, source in enumerate(sources.tolist()):
         own = kept.entities_A[kept.queries_A == b].tolist()
         assert sorted(own) == sorted(in_reach(edges, keep, source))
+
+
+def test_a_sample_stands_for_the_entities_that_are_not_kept():
+    """Messages from entities that aren't kept, an edge at a time."""
+    edges, keep, sources = example(n=400, hub=True)
+    chosen = select_reachable(edges, keep, sources, HOPS, Frontier(20))
+    kept = completed(edges, keep, sources, chosen, HOPS)
+    codes = (chosen[0] * edges.n_entities + chosen[1])[chosen[2]].tolist()
+    assert torch.bincount(chosen[0]).tolist() == [20, 20, 20, 1, 20]
+    assert torch.bincount(chosen[0][chosen[2]], minlength=5).tolist() == [2, 2, 2, 0, 2]
+    names = list(zip(kept.queries_A.tolist(), kept.entities_A.tolist(), strict=True))
+    made = torch.Generator().manual_seed(0)
+    weights = torch.randn(kept.edges.relations_M.max() + 1, 4, generator=made)
+    for hop in range(1, HOPS + 1):
+        x = torch.randn(kept.sizes[hop - 1], 4, generator=made)
+        senders: dict[int, list[int]] = {}
+        for sender, kind in zip(
+            kept.edges.neighbours_M.tolist(), kept.edges.relations_M.tolist(), strict=True
+        ):
+            b, v = names[sender]
+            if b * edges.n_entities + v in codes and sender < len(x):
+                senders.setdefault(kind, []).append(sender)
+        expected = torch.zeros(kept.sizes[hop], 4)
+        for row in range(kept.sizes[hop - 2] if hop >= 2 else 0):
+            b, v = names[row]
+            for slot in range(int(edges.offsets_E1[v]), int(edges.offsets_E1[v + 1])):
+                kind = int(edges.relations_M[slot]) * len(sources) + b
+                away = (b, int(edges.neighbours_M[slot])) not in names
+                if keep[slot] and away and kind in senders:
+                    expected[row] += x[senders[kind]].mean(0) * weights[kind]
+        assert hop < 2 or expected.abs().sum() > 0
+        found = kept.with_unkept(torch.zeros_like(expected), x, weights, hop)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
 def test_between_two_entities_are_those_on_paths():
@@ -233,7 +268,7 @@ def test_scores_are_exact_if_all_entities_are_kept(part, device, always):
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("most", [1, 4, 1000])
+@pytest.mark.parametrize("most", [1, 4, 20, 1000])
 def test_a_triple_has_the_score_of_its_query(part, most, always):
     kg = toy()
     [found] = scorers(kg, most)

@@ -142,12 +142,14 @@ class Bridge(ABC, nn.Module):
         x_AD, half, rows = given.asked_BD, self.half_messages and self.training, reached
         if isinstance(rows, Kept):
             edges, keep_M, rows = rows.edges, rows.keep_M, rows.rows
-        for hop, weights_BRD, size in zip(
-            self.rounds, given.weights, reached.sizes[1:], strict=False
+        for number, (hop, weights_BRD, size) in enumerate(
+            zip(self.rounds, given.weights, reached.sizes[1:], strict=False), 1
         ):
             if isinstance(reached, Kept):  # one query, whose relations are those of all queries
                 weights_BRD = weights_BRD.transpose(0, 1).flatten(0, 1)[None]
             arrived_AD = propagate(x_AD, weights_BRD, edges, keep_M, rows, size, half)
+            if isinstance(reached, Kept):
+                arrived_AD = reached.with_unkept(arrived_AD, x_AD, weights_BRD[0], number)
             if traces is not None:
                 traces.append(Trace(x_AD, weights_BRD, arrived_AD))
             x_AD = hop(x_AD, arrived_AD)

@@ -14,38 +14,44 @@ Masses are whole numbers, so that sums don't depend on their order, and ties go 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pathe.core.randomness import keyed
 from pathe.core.tensors import expand
 from pathe.graph.edges import Edges
 from pathe.kernels.dispatch import kernel
-from pathe.model.propagation import Kept, join_edges
+from pathe.model.propagation import Kept, Unkept, join_edges
 
 WHOLE = 1 << 40  # the mass of a query
 PASSED = 7, 8  # the share of its mass that an entity passes on
 EDGES = 16  # edges per hop for each entity kept
 NEAR = 0.25  # share of the entities kept that are chosen by their mass alone
 WEIGHT = 10.0  # of a context's score, relative to the logarithm of the mass
+SAMPLE = 0.1  # share of the entities kept that are a random sample
 SLOTS = 1 << 26  # edges that are listed at once
 LARGE = 1_000_000  # triples of a graph from which on a frontier is the default
 MOST = 4096  # entities that it keeps
 Found = tuple[Tensor, Tensor, Tensor]  # query, entity and mass, sorted by the first two
+Chosen = tuple[Tensor, Tensor, Tensor]  # query, entity, whether it stands for others; also sorted
 
 
 class Frontier(NamedTuple):
     """How many entities to keep per query.
 
     Candidates are those to score, ascending; None: all. Scores of contexts, if they are known, help
-    to choose.
+    to choose. A share is a random sample, which stands for all entities that aren't kept.
     """
 
     most: int
     candidates_C: Tensor | None = None
     context_BE: Tensor | None = None
+    sample: float = SAMPLE
 
 
 class Spread(NamedTuple):
@@ -78,8 +84,32 @@ def frontier_of(
     edges: Edges, keep_M: Tensor, sources_B: Tensor, n_hops: int, frontier: Frontier
 ) -> Kept:
     """Returns the entities to keep for each query, and the edges between them."""
-    rows = select_reachable(edges, keep_M, sources_B, n_hops, frontier)
-    return subgraph_of(edges, keep_M, sources_B, *rows, n_hops)
+    chosen = select_reachable(edges, keep_M, sources_B, n_hops, frontier)
+    return completed(edges, keep_M, sources_B, chosen, n_hops)
+
+
+def completed(edges: Edges, keep_M: Tensor, sources_B: Tensor, chosen: Chosen, n_hops: int) -> Kept:
+    """Returns the graph of chosen entities, and the edges from others, counted by relation."""
+    queries_A, entities_A, stand_in_A = chosen
+    kept, n = subgraph_of(edges, keep_M, sources_B, queries_A, entities_A, n_hops), edges.n_entities
+    order_K, union = kept.order_A.long(), kept.edges
+    queries_K, entities_K = kept.queries_A.long(), kept.entities_A.long()
+    own = queries_K[order_K], entities_K[order_K], kept.starts_B1
+    rows_U, relations_U, counts_U = _unkept(edges, keep_M, *own)
+    if not len(rows_U):
+        return kept
+    rows_U, order_U = order_K[rows_U].sort(stable=True)
+    relations_U = (relations_U[order_U] * len(sources_B)) + queries_K[rows_U]
+    relations_R, places_U = relations_U.unique(return_inverse=True)
+    codes_A, codes_K = (queries_A * n + entities_A), (queries_K * n + entities_K)
+    stand_in_K = stand_in_A[torch.searchsorted(codes_A, codes_K)]
+    places_M = torch.searchsorted(relations_R, union.relations_M).clamp(max=len(relations_R) - 1)
+    used_M = relations_R[places_M] == union.relations_M
+    used_L = (stand_in_K[union.neighbours_M.long()] & used_M).nonzero().squeeze(1)
+    places_L, order_L = places_M[used_L].sort(stable=True)
+    from_L = union.neighbours_M[used_L[order_L]].long()
+    parts = relations_R, rows_U, places_U, counts_U[order_U].float(), from_L, places_L
+    return replace(kept, unkept=Unkept(*parts))
 
 
 def frontier_between(
@@ -89,10 +119,11 @@ def frontier_between(
 
     Each end keeps at most `most` entities, and paths lead through those that both keep.
     """
-    n, frontier = edges.n_entities, Frontier(most)
-    there = frontier_of(edges, keep_M, sources_B, n_hops, frontier)
-    back = frontier_of(edges, keep_M, targets_B, n_hops, frontier)
-    (codes_A, hops_A), (others_A, left_A) = (_by_code(rows) for rows in (there, back))
+    n, ends, frontier = edges.n_entities, [], Frontier(most, sample=0.0)
+    for ends_B in (sources_B, targets_B):
+        queries_A, entities_A, _ = select_reachable(edges, keep_M, ends_B, n_hops, frontier)
+        ends.append(subgraph_of(edges, keep_M, ends_B, queries_A, entities_A, n_hops))
+    (codes_A, hops_A), (others_A, left_A) = (_by_code(rows) for rows in ends)
     places_A = torch.searchsorted(others_A, codes_A).clamp(max=len(others_A) - 1)
     both_A = (others_A[places_A] == codes_A) & (hops_A + left_A[places_A] <= n_hops)
     codes_A = codes_A[both_A | (hops_A == 0)]
@@ -110,22 +141,28 @@ def _by_code(rows: Kept) -> tuple[Tensor, Tensor]:
 
 def select_reachable(
     edges: Edges, keep_M: Tensor, sources_B: Tensor, n_hops: int, frontier: Frontier
-) -> tuple[Tensor, Tensor]:
-    """Returns the (query, entity) rows to keep, sorted.
+) -> Chosen:
+    """Returns the (query, entity) rows to keep, sorted; a random sample of the others is added.
 
     Rows that contexts chose, but no path of chosen ones reaches, give way to those with most mass.
     """
+    n_sample = int(frontier.most * frontier.sample)
     found = spread_mass(edges, keep_M, sources_B, Spread.within(n_hops, frontier.most))
-    rows = select_entities(found, sources_B, frontier)
-    if frontier.context_BE is None:
-        return rows
     queries_F, entities_F, mass_F = found
-    reached = subgraph_of(edges, keep_M, sources_B, *rows, n_hops)
-    codes_A = reached.queries_A.long() * edges.n_entities + reached.entities_A
-    places_A = torch.searchsorted(queries_F * edges.n_entities + entities_F, codes_A)
-    mass_F = mass_F.index_add(0, places_A, torch.full_like(places_A, WHOLE << 8))
-    best_A = _top(queries_F, mass_F, frontier.most)
-    return queries_F[best_A], entities_F[best_A]
+    most = frontier.most - n_sample
+    chosen_A = select_entities(found, sources_B, frontier._replace(most=most))
+    if frontier.context_BE is not None:
+        rows = queries_F[chosen_A], entities_F[chosen_A]
+        reached = subgraph_of(edges, keep_M, sources_B, *rows, n_hops)
+        codes_A = reached.queries_A.long() * edges.n_entities + reached.entities_A
+        places_A = torch.searchsorted(queries_F * edges.n_entities + entities_F, codes_A)
+        first_F = mass_F.index_add(0, places_A, torch.full_like(places_A, WHOLE << 8))
+        chosen_A = _top(queries_F, first_F, most)
+    rest_F = torch.ones_like(queries_F, dtype=torch.bool).index_fill(0, chosen_A, False)
+    others_A = rest_F.nonzero().squeeze(1)
+    drawn_A = _top(queries_F[others_A], keyed(0, entities_F[others_A]), n_sample)
+    chosen_A = torch.cat([chosen_A, others_A[drawn_A]]).sort().values
+    return queries_F[chosen_A], entities_F[chosen_A], rest_F[chosen_A]
 
 
 def spread_mass(edges: Edges, keep_M: Tensor, sources_B: Tensor, spread: Spread) -> Found:
@@ -218,12 +255,12 @@ def _top(queries_A: Tensor, values_A: Tensor, most: int) -> Tensor:
     return order_A[numbers_A - first_A < most].sort().values
 
 
-def select_entities(found: Found, sources_B: Tensor, frontier: Frontier) -> tuple[Tensor, Tensor]:
-    """Returns the (query, entity) rows with the most mass, and those that contexts choose, sorted.
+def select_entities(found: Found, sources_B: Tensor, frontier: Frontier) -> Tensor:
+    """Returns which rows have the most mass, or are chosen by contexts, ascending.
 
     The query's own entity is among them.
     """
-    (queries_F, entities_F, mass_F), (most, _, context_BE) = found, frontier
+    (queries_F, entities_F, mass_F), (most, _, context_BE, _) = found, frontier
     mass_F = mass_F + (entities_F == sources_B[queries_F]) * (WHOLE << 8)
     n_near = most if context_BE is None else max(round(most * NEAR), 1)
     near_A = _top(queries_F, mass_F, n_near)
@@ -236,7 +273,7 @@ def select_entities(found: Found, sources_B: Tensor, frontier: Frontier) -> tupl
         worth_C = worth_C + mass_F[rest_F].clamp(min=1).double().log()
         more_A = rest_F[_top(queries_C, worth_C, most - n_near)]
         near_A = torch.cat([near_A, more_A]).sort().values
-    return queries_F[near_A], entities_F[near_A]
+    return near_A
 
 
 def subgraph_of(
@@ -280,18 +317,44 @@ def _edges_between(
     if run := kernel("frontier.edges_between", queries_A.device.type):
         found: tuple[Tensor, Tensor, Tensor] = run(edges, keep_M, entities_A, starts_B1)
         return found
+    parts = []
+    for rows_N, from_N, slots_N in _listed(edges, keep_M, queries_A, entities_A):
+        live_N = from_N >= 0
+        parts.append((rows_N[live_N], from_N[live_N], slots_N[live_N]))
+    rows_N, from_N, slots_N = (torch.cat([part[i] for part in parts]) for i in range(3))
+    return torch.bincount(rows_N, minlength=len(queries_A)), from_N, slots_N
+
+
+def _unkept(
+    edges: Edges, keep_M: Tensor, queries_A: Tensor, entities_A: Tensor, starts_B1: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Counts the kept edges from entities without a row: their rows, relations and numbers."""
+    if run := kernel("frontier.unkept", queries_A.device.type):
+        found: tuple[Tensor, Tensor, Tensor] = run(edges, keep_M, entities_A, starts_B1)
+        return found
+    parts, k = [], 2 * edges.n_relations
+    for rows_N, from_N, slots_N in _listed(edges, keep_M, queries_A, entities_A):
+        others_N = from_N < 0
+        codes_N = rows_N[others_N] * k + edges.relations_M[slots_N[others_N]]
+        parts.append(codes_N.unique(return_counts=True))
+    codes_U, counts_U = (torch.cat([part[i] for part in parts]) for i in range(2))
+    return codes_U // k, codes_U % k, counts_U
+
+
+def _listed(
+    edges: Edges, keep_M: Tensor, queries_A: Tensor, entities_A: Tensor
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Lists the kept edges at rows in blocks: row, row of the neighbour or -1, slot."""
     n, codes_A = edges.n_entities, queries_A * edges.n_entities + entities_A
-    degrees_A = edges.offsets_E1.diff()[entities_A]
-    parts, first = [], 0
+    degrees_A, first = edges.offsets_E1.diff()[entities_A], 0
     for block_F in _blocks(degrees_A):
         rows_N, slots_N = expand(edges.offsets_E1[entities_A[block_F]], degrees_A[block_F])
+        rows_N, slots_N = rows_N[keep_M[slots_N]], slots_N[keep_M[slots_N]]
         places_N = queries_A[block_F][rows_N] * n + edges.neighbours_M[slots_N]
         from_N = torch.searchsorted(codes_A, places_N).clamp(max=len(codes_A) - 1)
-        live_N = keep_M[slots_N] & (codes_A[from_N] == places_N)
-        parts.append((rows_N[live_N] + first, from_N[live_N], slots_N[live_N]))
+        from_N = torch.where(codes_A[from_N] == places_N, from_N, -1)
+        yield rows_N + first, from_N, slots_N
         first += len(block_F)
-    rows_N, from_N, slots_N = (torch.cat([part[i] for part in parts]) for i in range(3))
-    return torch.bincount(rows_N, minlength=len(codes_A)), from_N, slots_N
 
 
 def _blocks(degrees_A: Tensor) -> list[Tensor]:

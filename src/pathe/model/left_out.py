@@ -16,7 +16,14 @@ from pathe.graph.held_out import HeldOut
 from pathe.graph.paths import path_steps
 from pathe.model.bridge import Bridge, Conditions, RelationVectors, Trace
 from pathe.model.featurizer import Featurizer
-from pathe.model.frontier import Frontier, frontier_between, select_reachable, subgraph_of
+from pathe.model.frontier import (
+    Chosen,
+    Frontier,
+    completed,
+    frontier_between,
+    select_reachable,
+    subgraph_of,
+)
 from pathe.model.pathe import EntityBatch, PathE
 from pathe.model.propagation import Kept, Reach, between
 
@@ -178,8 +185,8 @@ class BridgeScore:
         return self.bridge.condition(kind_1, self.relations)
 
     @cached_property
-    def _kept(self) -> tuple[Tensor, Tensor]:
-        """The query and entity of the rows that the frontier keeps, whatever is left out."""
+    def _kept(self) -> Chosen:
+        """The rows that the frontier keeps, whatever is left out."""
         assert self.frontier is not None
         device = self.kept_M.device
         source_1, target_1 = (torch.tensor([i], device=device) for i in (self.source, self.target))
@@ -187,7 +194,8 @@ class BridgeScore:
         if self.of_relation:
             rows = frontier_between(*parts, target_1, self.hops, self.frontier.most)
             order_A = rows.order_A.long()
-            return rows.queries_A.long()[order_A], rows.entities_A.long()[order_A]
+            chosen = rows.queries_A.long()[order_A], rows.entities_A.long()[order_A]
+            return *chosen, torch.zeros_like(order_A, dtype=torch.bool)
         return select_reachable(*parts, self.hops, self.frontier)
 
     def _run(self, keep_M: Tensor) -> Run:
@@ -200,7 +208,11 @@ class BridgeScore:
             rest = reached, traces, keep_M
             at: tuple[Edges, Tensor | None] = self.edges, None
         else:
-            reached = subgraph_of(self.edges, keep_M, source_1, *self._kept, self.hops)
+            parts = self.edges, keep_M, source_1
+            if self.of_relation:
+                reached = subgraph_of(*parts, *self._kept[:2], self.hops)
+            else:
+                reached = completed(*parts, self._kept, self.hops)
             rest = reached.rows, traces, reached.keep_M
             at = reached.edges, reached.edges.triples_M
         _, x_AD = self.bridge.states(

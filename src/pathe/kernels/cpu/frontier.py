@@ -184,9 +184,7 @@ def spread_mass(
     found = _for_each(
         lambda source: _spread_enough(source, graph, left_out, spread), sources_B.tolist()
     )
-    entities_F, mass_F = (
-        torch.from_numpy(np.concatenate(part)) for part in zip(*found, strict=True)
-    )
+    entities_F, mass_F = (_joined(list(parts)) for parts in zip(*found, strict=True))
     sizes_B = torch.tensor([len(ids) for ids, _ in found])
     return torch.arange(len(found)).repeat_interleave(sizes_B), entities_F, mass_F
 
@@ -222,15 +220,21 @@ def top(queries_A: Tensor, values_A: Tensor, most: int) -> Tensor:
 
 
 @njit(nogil=True, cache=True)
-def _edges_between(own: Any, graph: Graph) -> Any:
-    """Returns the edges between one query's entities: degrees, source rows and slots.
-
-    They are counted, then listed. Entities are marked with one bit each, so that the marks of a
-    large graph stay in cache.
-    """
+def _marks(own: Any, graph: Graph) -> Any:
+    """Marks entities with one bit each, so that the marks of a large graph stay in cache."""
     bits = np.zeros(len(graph.offsets) // 8 + 1, np.uint8)
     for v in own:
         bits[v >> 3] |= 1 << (v & 7)
+    return bits
+
+
+@njit(nogil=True, cache=True)
+def _edges_between(own: Any, graph: Graph) -> Any:
+    """Returns the edges between one query's entities: degrees, source rows and slots.
+
+    They are counted, then listed.
+    """
+    bits = _marks(own, graph)
     degrees, n = np.zeros(len(own), np.int64), 0
     sources = slots = np.empty(0, np.int64)
     for listing in (False, True):
@@ -263,5 +267,47 @@ def edges_between(
     parts = _for_each(lambda entities: _edges_between(entities, graph), own)
     sources = [sources + first for (_, sources, _), first in zip(parts, starts, strict=False)]
     degrees, slots = ([part[i] for part in parts] for i in (0, 2))
-    found = (torch.from_numpy(np.concatenate(rows)) for rows in (degrees, sources, slots))
-    return tuple(found)  # type: ignore[return-value]
+    return _joined(degrees), _joined(sources), _joined(slots)
+
+
+@njit(nogil=True, cache=True)
+def _unkept(own: Any, graph: Graph, relations: Any, n_relations: int) -> Any:
+    """Counts the edges from other entities to a query's own: rows, relations, counts."""
+    bits, n_room = _marks(own, graph), 0
+    for u in own:
+        n_room += min(graph.offsets[u + 1] - graph.offsets[u], n_relations)
+    rows, found = np.empty(n_room, np.int64), np.empty(n_room, np.int64)
+    sums = np.empty(n_room, np.int64)
+    counts, n = np.zeros(n_relations, np.int64), 0
+    for i in range(len(own)):
+        first = n
+        for slot in range(graph.offsets[own[i]], graph.offsets[own[i] + 1]):
+            v = graph.neighbours[slot]
+            if graph.keep[slot] and not (bits[v >> 3] >> (v & 7)) & 1:
+                if not counts[relations[slot]]:
+                    found[n] = relations[slot]
+                    n += 1
+                counts[relations[slot]] += 1
+        found[first:n].sort()
+        for j in range(first, n):
+            rows[j], sums[j] = i, counts[found[j]]
+            counts[found[j]] = 0
+    return rows[:n], found[:n], sums[:n]
+
+
+def unkept(
+    edges: Any, keep_M: Tensor, entities_A: Tensor, starts_B1: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Counts the edges from other entities to each query's own: rows, relations, counts."""
+    if len(starts_B1) < 2:
+        return entities_A, entities_A, entities_A
+    graph, starts, relations = _graph(edges, keep_M), starts_B1.tolist(), edges.relations_M.numpy()
+    own = np.split(entities_A.numpy(), starts[1:-1])
+    parts = _for_each(lambda one: _unkept(one, graph, relations, 2 * edges.n_relations), own)
+    rows = [rows + first for (rows, *_), first in zip(parts, starts, strict=False)]
+    found, counts = ([part[i] for part in parts] for i in (1, 2))
+    return _joined(rows), _joined(found), _joined(counts)
+
+
+def _joined(parts: list[Any]) -> Tensor:
+    return torch.from_numpy(np.concatenate(parts))
