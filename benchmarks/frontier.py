@@ -266,7 +266,7 @@ def near_exact(n_entities: int, device: str) -> Line:
     before = _held(device)
     _reset(device)
     for entity_1, relation_1 in drawn(n_entities, ASKED, device):
-        tops, times, done = [], [], []
+        tops, times, done = [], [], list[float]()
         for most in (MOST, 0):
             start = time.perf_counter()
             scores_1E, _, spent = answered(scorer, entity_1, relation_1, most)

@@ -47,7 +47,7 @@ def step(row: Line) -> list[str]:
     ]  # fmt: skip
 
 
-def _less(row: Line) -> tuple[str, str]:
+def _less(row: Line) -> tuple[str, ...]:
     return tuple(f"{row['exact_' + key] / row[key]:.1f}x" for key in ("edges", "rows"))
 
 

@@ -365,7 +365,7 @@ SHAPES: dict[Callable[..., None], list[dict[str, Any]]] = {
         {"sources": [*range(0, 200, 7)], "dim": 64, "hops": 6, "n_entities": 200},
     ],
     check_contexts: [{}],
-    check_frontier: [{"most": most} for most in (1, 5, 12, 30)],
+    check_frontier: [{"most": most} for most in (1, 5, 20, 30)],
     check_known: [{}],
     check_meetings: [{}],
     check_packed: [

@@ -202,7 +202,7 @@ def test_all_kept_is_what_is_reached():
 def test_a_sample_stands_for_the_entities_that_are_not_kept():
     """Messages from entities that aren't kept, an edge at a time."""
     edges, keep, sources = example(n=400, hub=True)
-    chosen = select_reachable(edges, keep, sources, HOPS, Frontier(20))
+    chosen = select_reachable(edges, keep, sources, HOPS, Frontier(20, sample=0.1))
     kept = completed(edges, keep, sources, chosen, HOPS)
     codes = (chosen[0] * edges.n_entities + chosen[1])[chosen[2]].tolist()
     assert torch.bincount(chosen[0]).tolist() == [20, 20, 20, 1, 20]
