@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import frontier_tables
 import torch
 from frontier import load
 from measure import DATA, write_results
@@ -271,6 +272,7 @@ def main() -> None:
     args = parser.parse_args()
     rows = [row for name in args.graphs for row in compare(name, args.triples)]
     write_results("frontier_choice", rows, SEED, "python benchmarks/frontier_choice.py")
+    frontier_tables.write()
 
 
 if __name__ == "__main__":

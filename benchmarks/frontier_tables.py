@@ -1,4 +1,4 @@
-"""Copies the figures of frontier.json and frontier_synthetic.json to docs/scale.md."""
+"""Copies the figures about frontiers to docs/scale.md and docs/experiments.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from measure import HERE
 
-PAGE, GIB = HERE.parent / "docs" / "scale.md", 1 << 30
+DOCS, GIB = HERE.parent / "docs", 1 << 30
 Line = dict[str, Any]
 
 
@@ -47,33 +47,46 @@ def step(row: Line) -> list[str]:
     ]  # fmt: skip
 
 
+def choice(row: Line) -> list[str]:
+    return [
+        row["graph"], row["way"],
+        f"{row['mrr'] - row['exact_mrr']:+.4f} ± {row['standard_error']:.4f}",
+        f"{row['mean_change']:.3f}", f"{row['top_10_overlap']:.1f}", *_less(row),
+    ]  # fmt: skip
+
+
 def _less(row: Line) -> tuple[str, ...]:
     return tuple(f"{row['exact_' + key] / row[key]:.1f}x" for key in ("edges", "rows"))
 
 
-# by the first columns of their headings: file, part, cells
-TABLES: dict[str, tuple[str, str | None, Callable[[Line], list[str]]]] = {
-    "| graph | triples | frontier |": ("frontier", None, agreement),
-    "| entities | triples | graph, GiB |": ("frontier_synthetic", "query", query),
-    "| entities | of the top 10 |": ("frontier_synthetic", "exact", exact),
-    "| entities | anew |": ("frontier_synthetic", "training", step),
+# by page and the first columns of their headings: file, part, cells
+TABLES: dict[tuple[str, str], tuple[str, str | None, Callable[[Line], list[str]]]] = {
+    ("scale", "| graph | triples | frontier |"): ("frontier", None, agreement),
+    ("scale", "| entities | triples | graph, GiB |"): ("frontier_synthetic", "query", query),
+    ("scale", "| entities | of the top 10 |"): ("frontier_synthetic", "exact", exact),
+    ("scale", "| entities | anew |"): ("frontier_synthetic", "training", step),
+    ("experiments", "| graph | way |"): ("frontier_choice", None, choice),
 }
+PAGES = sorted({page for page, _ in TABLES})
 
 
-def filled(text: str) -> str:
-    """Returns the page with the figures of the files in its tables."""
-    for heading, (name, part, cells) in TABLES.items():
-        rows = json.loads((HERE / f"{name}.json").read_text())["results"]
-        lines = [f"| {' | '.join(cells(row))} |\n" for row in rows if row.get("part") == part]
-        above = re.search(rf"{re.escape(heading)}.*\n\|[-|]+\n", text)
-        assert above, heading
-        rest = re.sub(r"\A(\|.*\n)*", "", text[above.end() :])
-        text = text[: above.end()] + "".join(lines) + rest
+def filled(page: str) -> str:
+    """Returns a page with the figures of the files in its tables."""
+    text = (DOCS / f"{page}.md").read_text()
+    for (place, heading), (name, part, cells) in TABLES.items():
+        if place == page:
+            rows = json.loads((HERE / f"{name}.json").read_text())["results"]
+            lines = [f"| {' | '.join(cells(row))} |\n" for row in rows if row.get("part") == part]
+            above = re.search(rf"{re.escape(heading)}.*\n\|[-|]+\n", text)
+            assert above, heading
+            rest = re.sub(r"\A(\|.*\n)*", "", text[above.end() :])
+            text = text[: above.end()] + "".join(lines) + rest
     return text
 
 
 def write() -> None:
-    PAGE.write_text(filled(PAGE.read_text()))
+    for page in PAGES:
+        (DOCS / f"{page}.md").write_text(filled(page))
 
 
 if __name__ == "__main__":

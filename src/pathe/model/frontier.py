@@ -6,8 +6,9 @@ takes the largest shares first, within a budget of edges, and the entities with 
 Of all entities found, `most` are kept: a quarter by their mass, as paths lead through them, and the
 rest by the score that their context gives them as an answer, and by mass. Those that no path of
 kept entities reaches give way to others with much mass. Messages then pass only between kept
-entities. If no more than `most` entities are in reach, all of them are kept, and
-scores are exact.
+entities. A small random sample is kept, too: its mean states, by relation, stand for those of the
+entities that aren't. If no more than `most` entities are in reach, all of them are kept, and scores
+are exact.
 
 Masses are whole numbers, so that sums don't depend on their order, and ties go to smaller ids.
 """
@@ -89,7 +90,10 @@ def frontier_of(
 
 
 def completed(edges: Edges, keep_M: Tensor, sources_B: Tensor, chosen: Chosen, n_hops: int) -> Kept:
-    """Returns the graph of chosen entities, and the edges from others, counted by relation."""
+    """Returns the graph of chosen entities, and the edges from others, counted by relation.
+
+    Relations are those of the joined graph, where each query has its own.
+    """
     queries_A, entities_A, stand_in_A = chosen
     kept, n = subgraph_of(edges, keep_M, sources_B, queries_A, entities_A, n_hops), edges.n_entities
     order_K, union = kept.order_A.long(), kept.edges
@@ -103,8 +107,9 @@ def completed(edges: Edges, keep_M: Tensor, sources_B: Tensor, chosen: Chosen, n
     relations_R, places_U = relations_U.unique(return_inverse=True)
     codes_A, codes_K = (queries_A * n + entities_A), (queries_K * n + entities_K)
     stand_in_K = stand_in_A[torch.searchsorted(codes_A, codes_K)]
-    places_M = torch.searchsorted(relations_R, union.relations_M).clamp(max=len(relations_R) - 1)
-    used_M = relations_R[places_M] == union.relations_M
+    all_M = union.relations_M.long()
+    places_M = torch.searchsorted(relations_R, all_M).clamp(max=len(relations_R) - 1)
+    used_M = relations_R[places_M] == all_M
     used_L = (stand_in_K[union.neighbours_M.long()] & used_M).nonzero().squeeze(1)
     places_L, order_L = places_M[used_L].sort(stable=True)
     from_L = union.neighbours_M[used_L[order_L]].long()
