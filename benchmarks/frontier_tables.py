@@ -35,7 +35,7 @@ def query(row: Line) -> list[str]:
 def exact(row: Line) -> list[str]:
     return [
         f"{row['entities']:,}", f"{row['top_10_overlap']:.1f}", *_less(row),
-        f"{row['seconds']:.2f}", f"{row['exact_seconds']:.1f}",
+        f"{row['cpu_seconds']:.2f}", f"{row['exact_cpu_seconds']:.1f}",
         f"{row['exact_peak_bytes'] / GIB:.1f}",
     ]  # fmt: skip
 
