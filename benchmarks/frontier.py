@@ -182,8 +182,9 @@ def in_reach(
         rows_N, slots_N = expand(starts_F, degrees_F)
         rows_N, slots_N = rows_N[keep_M[slots_N]], slots_N[keep_M[slots_N]]
         next_N = (places_F // n * n)[rows_N] + edges.neighbours_M[slots_N]
-        places_F = next_N[new_N[next_N]].unique()
-        new_N[places_F] = False
+        found_N = torch.zeros_like(new_N).index_fill(0, next_N, True) & new_N
+        places_F = found_N.nonzero().squeeze(1)
+        new_N &= ~found_N
         sizes.append(sizes[-1] + len(places_F))
         parts.append(kept_E[places_F % n])
     return tuple(sizes), torch.cat(parts)
