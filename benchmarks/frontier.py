@@ -144,6 +144,7 @@ def compared(
     return found
 
 
+@torch.no_grad()
 def answered(
     scorer: GraphScorer, sources_B: Tensor, kinds_B: Tensor, most: int
 ) -> tuple[Tensor, float, Work]:
