@@ -44,7 +44,7 @@ from pathe.model.attention import attend, attend_plain
 from pathe.model.bridge import TableBridge
 from pathe.model.context_head import ContextHead, entity_contexts
 from pathe.model.dense import dense_scores
-from pathe.model.frontier import keep_best
+from pathe.model.frontier import Frontier, frontier_of
 from pathe.model.packed import attend_among, attend_among_plain, pack
 from pathe.model.propagation import propagate, propagate_plain, reach
 from pathe.model.ranks import rank
@@ -258,9 +258,10 @@ def check_frontier(device: str, most: int) -> None:
     sources = torch.tensor([3, 0, 29, 7], device=device)
     levels = torch.randint(4, (4, edges.n_entities), generator=torch.Generator().manual_seed(most))
     for context in (None, levels.float().to(device)):  # many are equal
-        found = keep_best(edges, keep, sources, 3, most, context)
+        frontier = Frontier(most, context_BE=context)
+        found = frontier_of(edges, keep, sources, 3, frontier)
         with kernels_off():
-            plain = keep_best(edges, keep, sources, 3, most, context)
+            plain = frontier_of(edges, keep, sources, 3, frontier)
         for one, other in zip(found.tensors(), plain.tensors(), strict=True):
             assert torch.equal(one, other)
 
@@ -319,9 +320,10 @@ CHECKS: dict[tuple[str, str], tuple[Callable[..., None], ...]] = {
     ("cpu", "dense.near"): (check_dense,),
     ("cpu", "dense.answer_scores"): (check_dense,),
     ("cpu", "contexts.scores"): (check_contexts,),
-    ("cpu", "frontier.search"): (check_frontier,),
-    ("cpu", "frontier.induced"): (check_frontier,),
+    ("cpu", "frontier.spread_mass"): (check_frontier,),
+    ("cpu", "frontier.edges_between"): (check_frontier,),
     ("cpu", "frontier.top"): (check_frontier,),
+    ("cpu", "frontier.unkept"): (check_frontier,),
     ("cpu", "known.listed"): (check_known,),
     ("cpu", "propagation.propagate"): PROPAGATION,
     ("cpu", "propagation.propagate_weights"): PROPAGATION,
@@ -363,7 +365,7 @@ SHAPES: dict[Callable[..., None], list[dict[str, Any]]] = {
         {"sources": [*range(0, 200, 7)], "dim": 64, "hops": 6, "n_entities": 200},
     ],
     check_contexts: [{}],
-    check_frontier: [{"most": most} for most in (1, 5, 30)],
+    check_frontier: [{"most": most} for most in (1, 5, 20, 30)],
     check_known: [{}],
     check_meetings: [{}],
     check_packed: [

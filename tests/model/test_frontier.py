@@ -21,12 +21,16 @@ from pathe.model.frontier import (
     PASSED,
     WHOLE,
     Frontier,
-    automatic,
-    choose,
-    keep_best,
-    keep_between,
-    search,
-    search_plain,
+    Spread,
+    completed,
+    frontier_between,
+    frontier_of,
+    frontier_size,
+    select_entities,
+    select_reachable,
+    spread_mass,
+    spread_mass_plain,
+    subgraph_of,
 )
 from pathe.model.propagation import between
 from pathe.model.scorer import GraphScorer
@@ -103,8 +107,8 @@ def by_hand(edges, keep, source: int, most: int) -> dict[int, int]:
 def test_the_search_finds_what_loops_find(device, n_entities, n, most, hub):
     """Also if it finds hundreds of entities, many times more than it keeps."""
     edges, keep, sources = example(n_entities, n, hub=hub, device=device)
-    for how in (search, search_plain):
-        queries, entities, mass = how(edges, keep, sources, HOPS, most)
+    for how in (spread_mass, spread_mass_plain):
+        queries, entities, mass = how(edges, keep, sources, Spread.within(HOPS, most))
         found: list[dict[int, int]] = [{} for _ in sources]
         for b, v, m in zip(queries.tolist(), entities.tolist(), mass.tolist(), strict=True):
             found[b][v] = m
@@ -119,28 +123,23 @@ def test_a_small_budget_grows_until_enough_is_found(hub, monkeypatch):
     monkeypatch.setattr(frontier, "EDGES", 1)
     edges, keep, sources = example(hub=hub)
     for most in (2, 30, 60):
-        queries, *_ = search(edges, keep, sources, HOPS, most)
+        parts = edges, keep, sources, Spread.within(HOPS, most)
+        found = spread_mass(*parts)
         within = torch.tensor([len(in_reach(edges, keep, source)) for source in sources.tolist()])
-        assert (torch.bincount(queries, minlength=5) >= within.clamp(max=most)).all()
-        assert all(
-            torch.equal(*both)
-            for both in zip(
-                search(edges, keep, sources, HOPS, most),
-                search_plain(edges, keep, sources, HOPS, most),
-                strict=True,
-            )
-        )
+        assert (torch.bincount(found[0], minlength=5) >= within.clamp(max=most)).all()
+        for one, other in zip(found, spread_mass_plain(*parts), strict=True):
+            assert torch.equal(one, other)
 
 
 def test_of_equal_masses_the_smaller_ids_are_kept():
     star = sorted_triples([(0, 0, i) for i in range(1, 9)])
     edges = both_ways(build_graph(star, 9, 1))
     source = torch.tensor([0])
-    kept = keep_best(edges, edges.keep(), source, 2, 4)
+    kept = frontier_of(edges, edges.keep(), source, 2, Frontier(4))
     assert sorted(kept.entities_A.tolist()) == [0, 1, 2, 3]
     # contexts decide instead, where they differ
     context = torch.arange(9.0)[None]
-    kept = keep_best(edges, edges.keep(), source, 2, 4, context)
+    kept = frontier_of(edges, edges.keep(), source, 2, Frontier(4, context_BE=context))
     assert sorted(kept.entities_A.tolist()) == [0, 6, 7, 8]
 
 
@@ -150,25 +149,27 @@ def test_entities_without_a_path_give_way_to_those_between(device):
     chain = sorted_triples([(i, 0, i + 1) for i in range(8)])
     edges = both_ways(build_graph(chain, 9, 1)).to(device)
     source, context = torch.tensor([0], device=device), torch.arange(9.0, device=device)[None]
-    kept = keep_best(edges, edges.keep(), source, HOPS, 3, context)
+    kept = frontier_of(edges, edges.keep(), source, HOPS, Frontier(3, context_BE=context))
     assert sorted(kept.entities_A.tolist()) == [0, 1, 2]
-    kept = keep_best(edges, edges.keep(), source, HOPS, 4, context)
+    kept = frontier_of(edges, edges.keep(), source, HOPS, Frontier(4, context_BE=context))
     assert sorted(kept.entities_A.tolist()) == [0, 1, 2, 3]
 
 
 def test_one_entity_is_the_query_itself():
     edges, keep, sources = example(hub=True)
-    kept = keep_best(edges, keep, sources, HOPS, 1, torch.randn(5, 60))
+    kept = frontier_of(edges, keep, sources, HOPS, Frontier(1, context_BE=torch.randn(5, 60)))
     assert kept.entities_A.tolist() == sources.tolist()
     assert not len(kept.edges.relations_M) or (kept.edges.owners_M == kept.edges.neighbours_M).all()
 
 
 def test_kept_rows_have_the_edges_between_them():
     edges, keep, sources = example(n=300, hub=True)
-    queries, entities = choose(search(edges, keep, sources, HOPS, 12), sources, 12)
-    kept = frontier.kept_rows(edges, keep, sources, queries, entities, HOPS)
+    queries, entities, mass = spread_mass(edges, keep, sources, Spread.within(HOPS, 12))
+    rows = select_entities((queries, entities, mass), sources, Frontier(12))
+    queries, entities = queries[rows], entities[rows]
+    kept = subgraph_of(edges, keep, sources, queries, entities, HOPS)
     with kernels_off():
-        plain = frontier.kept_rows(edges, keep, sources, queries, entities, HOPS)
+        plain = subgraph_of(edges, keep, sources, queries, entities, HOPS)
     for one, other in zip(kept.tensors(), plain.tensors(), strict=True):
         assert torch.equal(one, other)
     found = set()
@@ -192,16 +193,49 @@ def test_kept_rows_have_the_edges_between_them():
 
 def test_a_frontier_of_all_entities_keeps_the_reached_ones():
     edges, keep, sources = example()
-    kept = keep_best(edges, keep, sources, HOPS, 60)
+    kept = frontier_of(edges, keep, sources, HOPS, Frontier(60))
     for b, source in enumerate(sources.tolist()):
         own = kept.entities_A[kept.queries_A == b].tolist()
         assert sorted(own) == sorted(in_reach(edges, keep, source))
 
 
+def test_a_sample_stands_for_the_entities_that_are_not_kept():
+    """Messages from entities that aren't kept, an edge at a time."""
+    edges, keep, sources = example(n=400, hub=True)
+    chosen = select_reachable(edges, keep, sources, HOPS, Frontier(20, sample=0.1))
+    kept = completed(edges, keep, sources, chosen, HOPS)
+    codes = (chosen[0] * edges.n_entities + chosen[1])[chosen[2]].tolist()
+    assert torch.bincount(chosen[0]).tolist() == [20, 20, 20, 1, 20]
+    assert torch.bincount(chosen[0][chosen[2]], minlength=5).tolist() == [2, 2, 2, 0, 2]
+    names = list(zip(kept.queries_A.tolist(), kept.entities_A.tolist(), strict=True))
+    made = torch.Generator().manual_seed(0)
+    weights = torch.randn(kept.edges.relations_M.max() + 1, 4, generator=made)
+    for hop in range(1, HOPS + 1):
+        x = torch.randn(kept.sizes[hop - 1], 4, generator=made)
+        senders: dict[int, list[int]] = {}
+        for sender, kind in zip(
+            kept.edges.neighbours_M.tolist(), kept.edges.relations_M.tolist(), strict=True
+        ):
+            b, v = names[sender]
+            if b * edges.n_entities + v in codes and sender < len(x):
+                senders.setdefault(kind, []).append(sender)
+        expected = torch.zeros(kept.sizes[hop], 4)
+        for row in range(kept.sizes[hop - 2] if hop >= 2 else 0):
+            b, v = names[row]
+            for slot in range(int(edges.offsets_E1[v]), int(edges.offsets_E1[v + 1])):
+                kind = int(edges.relations_M[slot]) * len(sources) + b
+                away = (b, int(edges.neighbours_M[slot])) not in names
+                if keep[slot] and away and kind in senders:
+                    expected[row] += x[senders[kind]].mean(0) * weights[kind]
+        assert hop < 2 or expected.abs().sum() > 0
+        found = kept.with_unkept(torch.zeros_like(expected), x, weights, hop)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
 def test_between_two_entities_are_those_on_paths():
     edges, keep, sources = example(n=80)
     targets = sources.flip(0)
-    kept = keep_between(edges, keep, sources, targets, HOPS, 60)
+    kept = frontier_between(edges, keep, sources, targets, HOPS, 60)
     exact = between(edges, sources, targets, HOPS, keep)
     rows = [{*zip(r.queries_A.tolist(), r.entities_A.tolist(), strict=True)} for r in (kept, exact)]
     assert rows[0] <= rows[1]
@@ -234,7 +268,7 @@ def test_scores_are_exact_if_all_entities_are_kept(part, device, always):
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("most", [1, 4, 1000])
+@pytest.mark.parametrize("most", [1, 4, 20, 1000])
 def test_a_triple_has_the_score_of_its_query(part, most, always):
     kg = toy()
     [found] = scorers(kg, most)
@@ -303,6 +337,8 @@ def test_gradients_are_those_of_exact_message_passing(device):
 
 
 def test_large_graphs_have_a_frontier_and_small_ones_do_not():
-    assert automatic(272_115, 14_541) == 0
-    assert automatic(20_000_000, 5_000_000) == frontier.MOST
-    assert automatic(20_000_000, 1_000) == 0  # all of them are fewer
+    assert frontier_size(None, 272_115, 14_541) == 0
+    assert frontier_size(None, 20_000_000, 5_000_000) == frontier.MOST
+    for wanted in (None, 1_000, 0):
+        assert frontier_size(wanted, 20_000_000, 1_000) == 0  # all of them are fewer
+    assert frontier_size(7, 272_115, 14_541) == 7

@@ -52,7 +52,7 @@ def test_a_step_on_a_large_graph_sees_what_one_on_a_small_graph_does(monkeypatch
     """The batch's edges are held out, or all between their entities, without counting anew."""
     config, seen = configure(settings=SMALL | {"hold_out_pairs": hold_out_pairs}), []
     for frontier in (0, 9):
-        monkeypatch.setattr(graph_learner, "automatic", lambda *_, k=frontier: k)
+        monkeypatch.setattr(graph_learner, "frontier_size", lambda *_, k=frontier: k)
         learner = build_learner(config, PreparedGraph(toy()))
         learner.setup("fit")
         assert (learner.views is not None) == (frontier > 0)

@@ -375,9 +375,9 @@ class ModelOnData(ModelFiles):
 
     def tell_frontier(self, artifact: Artifact, kg: KnowledgeGraph) -> None:
         """Says so if the size of the graph alone decides that scores aren't exact."""
-        from pathe.model.frontier import automatic
+        from pathe.model.frontier import frontier_size
 
-        most = automatic(len(kg.train), kg.n_entities)
+        most = frontier_size(self.frontier, len(kg.train), kg.n_entities)
         if self.frontier is None and most and artifact.config.relation_vectors != "table":
             tell(
                 f"The graph is large: messages pass between the {most:,} entities that matter most "

@@ -18,7 +18,7 @@ KERNELS: dict[str, dict[str, tuple[str, ...]]] = {
         "attention": ("read", "read_backward"),
         "contexts": ("scores",),
         "dense": ("runs", "near", "answer_scores"),
-        "frontier": ("search", "induced", "top"),
+        "frontier": ("spread_mass", "edges_between", "unkept", "top"),
         "known": ("listed",),
         "propagation": ("propagate", "propagate_weights"),
         "relation_graph": ("pairs",),

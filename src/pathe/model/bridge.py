@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from pathe.graph.edges import Edges
 from pathe.model.dense import dense_scores
-from pathe.model.frontier import keep_between
+from pathe.model.frontier import frontier_between
 from pathe.model.propagation import Kept, Reach, between, propagate, reach
 from pathe.model.states import answer_scores, evidence, update
 
@@ -116,11 +116,11 @@ class Bridge(ABC, nn.Module):
             return reach(edges, sources_B, len(self.rounds), keep_M)
         return between(edges, sources_B, targets_B, self.pair_hops, keep_M)
 
-    def keep_between(
+    def frontier_between(
         self, edges: Edges, keep_M: Tensor, heads_B: Tensor, tails_B: Tensor, most: int
     ) -> Kept:
         """Finds entities between heads and tails, with a frontier of `most` entities per end."""
-        return keep_between(edges, keep_M, heads_B, tails_B, self.pair_hops, most)
+        return frontier_between(edges, keep_M, heads_B, tails_B, self.pair_hops, most)
 
     def states(
         self,
@@ -142,12 +142,14 @@ class Bridge(ABC, nn.Module):
         x_AD, half, rows = given.asked_BD, self.half_messages and self.training, reached
         if isinstance(rows, Kept):
             edges, keep_M, rows = rows.edges, rows.keep_M, rows.rows
-        for hop, weights_BRD, size in zip(
-            self.rounds, given.weights, reached.sizes[1:], strict=False
+        for number, (hop, weights_BRD, size) in enumerate(
+            zip(self.rounds, given.weights, reached.sizes[1:], strict=False), 1
         ):
             if isinstance(reached, Kept):  # one query, whose relations are those of all queries
                 weights_BRD = weights_BRD.transpose(0, 1).flatten(0, 1)[None]
             arrived_AD = propagate(x_AD, weights_BRD, edges, keep_M, rows, size, half)
+            if isinstance(reached, Kept):
+                arrived_AD = reached.with_unkept(arrived_AD, x_AD, weights_BRD[0], number)
             if traces is not None:
                 traces.append(Trace(x_AD, weights_BRD, arrived_AD))
             x_AD = hop(x_AD, arrived_AD)

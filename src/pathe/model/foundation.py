@@ -25,7 +25,7 @@ from pathe.model.context_head import (
     contexts_without,
     entity_contexts,
 )
-from pathe.model.frontier import Frontier, keep_best
+from pathe.model.frontier import Frontier, frontier_of
 from pathe.model.propagation import Kept, Reach
 from pathe.model.relation_encoder import RelationEncoder
 
@@ -125,9 +125,10 @@ class FoundationModel(nn.Module):
             graph.contexts, vectors_QKD, kinds_Q, rows_B, sources_B, candidates_C
         )
         if reached is None and frontier:
-            context_BE = found_BC.detach() if candidates_C is None else None
-            parts = edges, graph.keep_M, sources_B, len(self.bridge.rounds), frontier.most
-            reached = keep_best(*parts, context_BE)
+            if candidates_C is None:
+                frontier = frontier._replace(context_BE=found_BC.detach())
+            n_hops = len(self.bridge.rounds)
+            reached = frontier_of(edges, graph.keep_M, sources_B, n_hops, frontier)
             if candidates_C is not None:
                 reached = reached.among(candidates_C)
         return found_BC + self.bridge.links(

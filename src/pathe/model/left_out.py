@@ -16,7 +16,14 @@ from pathe.graph.held_out import HeldOut
 from pathe.graph.paths import path_steps
 from pathe.model.bridge import Bridge, Conditions, RelationVectors, Trace
 from pathe.model.featurizer import Featurizer
-from pathe.model.frontier import OneFrontier, chosen, keep_between, kept_rows
+from pathe.model.frontier import (
+    Chosen,
+    Frontier,
+    completed,
+    frontier_between,
+    select_reachable,
+    subgraph_of,
+)
 from pathe.model.pathe import EntityBatch, PathE
 from pathe.model.propagation import Kept, Reach, between
 
@@ -114,7 +121,7 @@ class BridgeScore:
     def __init__(
         self, bridge: Bridge, edges: Edges, triple_3: Tensor, part: Part,
         held_out: HeldOut | None = None, relations: RelationVectors | None = None,
-        frontier: OneFrontier | None = None,
+        frontier: Frontier | None = None,
     ) -> None:  # fmt: skip
         self.frontier = frontier
         self.bridge, self.edges, self.relations = bridge, edges, relations
@@ -178,17 +185,18 @@ class BridgeScore:
         return self.bridge.condition(kind_1, self.relations)
 
     @cached_property
-    def _kept(self) -> tuple[Tensor, Tensor]:
-        """The query and entity of the rows that the frontier keeps, whatever is left out."""
+    def _kept(self) -> Chosen:
+        """The rows that the frontier keeps, whatever is left out."""
         assert self.frontier is not None
-        device, (most, context_1E) = self.kept_M.device, self.frontier
+        device = self.kept_M.device
         source_1, target_1 = (torch.tensor([i], device=device) for i in (self.source, self.target))
         parts = self.edges, self.kept_M, source_1
         if self.of_relation:
-            rows = keep_between(*parts, target_1, self.hops, most)
+            rows = frontier_between(*parts, target_1, self.hops, self.frontier.most)
             order_A = rows.order_A.long()
-            return rows.queries_A.long()[order_A], rows.entities_A.long()[order_A]
-        return chosen(*parts, self.hops, most, context_1E)
+            chosen = rows.queries_A.long()[order_A], rows.entities_A.long()[order_A]
+            return *chosen, torch.zeros_like(order_A, dtype=torch.bool)
+        return select_reachable(*parts, self.hops, self.frontier)
 
     def _run(self, keep_M: Tensor) -> Run:
         device, traces = keep_M.device, list[Trace]()
@@ -200,7 +208,11 @@ class BridgeScore:
             rest = reached, traces, keep_M
             at: tuple[Edges, Tensor | None] = self.edges, None
         else:
-            reached = kept_rows(self.edges, keep_M, source_1, *self._kept, self.hops)
+            parts = self.edges, keep_M, source_1
+            if self.of_relation:
+                reached = subgraph_of(*parts, *self._kept[:2], self.hops)
+            else:
+                reached = completed(*parts, self._kept, self.hops)
             rest = reached.rows, traces, reached.keep_M
             at = reached.edges, reached.edges.triples_M
         _, x_AD = self.bridge.states(

@@ -69,6 +69,36 @@ class Reach(Tensors):
 
 
 @dataclass(frozen=True)
+class Unkept(Tensors):
+    """Edges to rows from entities that a frontier doesn't keep, counted by row and relation.
+
+    A few kept rows stand for these entities: each edge's message is that of the mean state of those
+    with edges of the same relation. Relations are those of the joined graph, see `join_edges`.
+    """
+
+    relations_R: Tensor  # those that are used
+    rows_U: Tensor  # ascending
+    places_U: Tensor  # in relations_R
+    counts_U: Tensor  # float32
+    from_L: Tensor  # rows that stand for others, sorted by relation
+    places_L: Tensor  # in relations_R
+
+    def messages(self, x_AD: Tensor, weights_RD: Tensor, n_rows: int) -> Tensor:
+        """Returns the sums of messages at the first n_rows rows."""
+        live_L = self.from_L < len(x_AD)
+        counts_R = torch.bincount(self.places_L[live_L], minlength=len(self.relations_R))
+        starts_R = counts_R.cumsum(0) - counts_R
+        mean_RD = F.embedding_bag(self.from_L[live_L], x_AD, starts_R, mode="mean")
+        messages_RD = mean_RD * weights_RD[self.relations_R]
+        own_U = self.rows_U < n_rows
+        counts_N = torch.bincount(self.rows_U[own_U], minlength=n_rows)
+        starts_N, each_U = counts_N.cumsum(0) - counts_N, self.counts_U[own_U]
+        return F.embedding_bag(
+            self.places_U[own_U], messages_RD, starts_N, mode="sum", per_sample_weights=each_U
+        )
+
+
+@dataclass(frozen=True)
 class Kept(Tensors):
     """The rows of (query, entity) that a frontier keeps, in the order of `Reach`, and their edges.
 
@@ -82,6 +112,7 @@ class Kept(Tensors):
     order_A: Tensor  # rows sorted by query and entity
     starts_B1: Tensor  # start of each query's rows in order_A
     edges: Edges
+    unkept: Unkept | None = None
 
     @classmethod
     def of(
@@ -133,6 +164,17 @@ class Kept(Tensors):
         )  # fmt: skip
         sizes = tuple(size * n for size in self.sizes)
         return Kept.of((b * n, n_entities), queries_A, entities_A, sizes, union)
+
+    def with_unkept(self, arrived_OD: Tensor, x_AD: Tensor, weights_RD: Tensor, hop: int) -> Tensor:
+        """Adds the messages of entities that aren't kept to those of one hop.
+
+        If a row was reached at hop h, all of its neighbours are reached by hop h + 1, kept or not.
+        So their messages arrive from hop h + 2 on.
+        """
+        if self.unkept is None or hop < 2:
+            return arrived_OD
+        more_ND = self.unkept.messages(x_AD, weights_RD, self.sizes[hop - 2])
+        return arrived_OD + F.pad(more_ND, (0, 0, 0, len(arrived_OD) - len(more_ND)))
 
     @property
     def rows(self) -> Reach:

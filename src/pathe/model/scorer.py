@@ -18,7 +18,7 @@ from pathe.graph.known import KnownTriples
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.featurizer import Featurizer
 from pathe.model.foundation import BRIDGED, FoundationModel, bridged_relations, view
-from pathe.model.frontier import Frontier, OneFrontier, automatic
+from pathe.model.frontier import Frontier, frontier_size
 from pathe.model.heads import Ranker
 from pathe.model.left_out import BridgeScore, ContextScore, PathScore, TripleScore
 from pathe.model.pathe import PathE
@@ -84,7 +84,7 @@ class Scorer(ABC):
 
     @property
     def frontier(self) -> int:
-        """The number of entities per query that bridges pass messages between; 0: all of them."""
+        """The number of entities per query that bridges pass messages between: `frontier_size`."""
         return 0
 
     @property
@@ -333,10 +333,7 @@ class GraphScorer(Scorer):
         held_out: HeldOut | None = None,
         frontier: int | None = None,
     ) -> None:
-        """`frontier` is the number of entities per query that bridges pass messages between.
-
-        0 is all of them, which is exact; None decides by the size of the graph.
-        """
+        """`frontier` is what `frontier_size` calls wanted."""
         self.model, self.seed, self._frontier = model, seed, frontier
         self.take(prepared, held_out)
 
@@ -356,9 +353,8 @@ class GraphScorer(Scorer):
 
     @property
     def frontier(self) -> int:
-        if self._frontier is not None:
-            return self._frontier if self._frontier < self.prepared.n_entities else 0
-        return automatic(self.prepared.graph.n_triples, self.prepared.n_entities)
+        n_triples, n_entities = self.prepared.graph.n_triples, self.prepared.n_entities
+        return frontier_size(self._frontier, n_triples, n_entities)
 
     def ensure(self, entities: Tensor, progress: Progress | None = None) -> None:
         """Does nothing: entities aren't encoded."""
@@ -415,7 +411,7 @@ class GraphScorer(Scorer):
         for ends in zip(heads_B.split(chunk), tails_B.split(chunk), strict=True):
             rows, model = None, self.model
             if self.frontier:
-                rows = model.bridge.keep_between(edges, self.graph.keep_M, *ends, self.frontier)
+                rows = model.bridge.frontier_between(edges, self.graph.keep_M, *ends, self.frontier)
             parts = edges, self.graph, self.kinds, *ends
             found.append(model.relation_scores(*parts, reached=rows))
         # nothing is known about a relation without training triples
@@ -450,12 +446,12 @@ class GraphScorer(Scorer):
     def bridge_score(
         self, triple_3: Tensor, part: Part, held_out: HeldOut | None = None
     ) -> BridgeScore | None:
-        rows: OneFrontier | None = None
+        rows: Frontier | None = None
         if self.frontier:
             context_1E = None
             if part != "relation":
                 context_1E = self._context_scores(triple_3, part)[None]
-            rows = OneFrontier(self.frontier, context_1E)
+            rows = Frontier(self.frontier, context_BE=context_1E)
         edges, held_out = self.prepared.edges, held_out or self._held_out
         return BridgeScore(self.model.bridge, edges, triple_3, part, held_out, self.kinds, rows)
 

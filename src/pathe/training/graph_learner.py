@@ -14,7 +14,7 @@ from pathe.graph.held_out import HeldOut
 from pathe.graph.prepared import PreparedGraph
 from pathe.model.builder import VALIDATION, derived_seed
 from pathe.model.foundation import FoundationModel, GraphView, Views, view
-from pathe.model.frontier import automatic
+from pathe.model.frontier import frontier_size
 from pathe.model.scorer import GraphScorer, Scorer
 from pathe.training.learner import Learner
 from pathe.training.mix import PAIRS, MixGraph, link_step, relation_step, sampled_link_step
@@ -50,7 +50,7 @@ class GraphLearner(Learner):
             prepared.kg.name, 0, prepared.edges, prepared.arrivals, prepared.train_M3,
             prepared.pairs, prepared.known("train"),
         )  # fmt: skip
-        self.frontier = automatic(len(self.train_M3), prepared.n_entities)
+        self.frontier = frontier_size(None, len(self.train_M3), prepared.n_entities)
         self.views = Views(prepared.edges, prepared.arrivals) if self.frontier else None
 
     def build_optimizer(self) -> torch.optim.Optimizer:

@@ -117,7 +117,7 @@ class MixStep(Tensors):
     targets_N: Tensor
     open_NC: Tensor  # candidates that are not known answers
     reached: Reach | None = None
-    frontier: int = 0  # entities that bridges keep per query; 0: all
+    frontier: int = 0  # see `frontier_size`
     candidates_C: Tensor | None = None  # those scored, ascending; None: all
 
     @property

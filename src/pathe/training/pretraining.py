@@ -221,7 +221,7 @@ def step_loss(model: FoundationModel, graph: MixGraph, step: MixStep) -> Tensor:
         answers_N, ends = step.kinds_N, (step.sources_N, step.targets_N)
         rows: Reach | Kept | None = step.reached
         if step.frontier and rows is None:
-            rows = model.bridge.keep_between(edges, seen.keep_M, *ends, step.frontier)
+            rows = model.bridge.frontier_between(edges, seen.keep_M, *ends, step.frontier)
         scores_NC = model.relations(edges, seen, *ends, true_B=answers_N, reached=rows)
     positive_N = scores_NC.gather(1, answers_N[:, None])[:, 0]
     return ce(positive_N, scores_NC, step.open_NC, 0.0)

@@ -1,8 +1,13 @@
-"""Numba kernels of `model.frontier`: the search for near entities, and the edges between them."""
+"""Numba kernels of `model.frontier`: how mass spreads, and the edges between entities.
+
+Queries are independent, so each runs in one thread, and holds no more than it finds.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -12,14 +17,34 @@ from torch import Tensor
 
 from pathe.kernels.cpu.rows import arrays
 
-AT_ONCE = 1 << 24  # (query, entity) places that are held at once
 # numbers of an entity that was found: mass that it passes on, gets and got in all; this hop's mark
 NOW, NEW, TOTAL, MARK = range(4)
 
 
+class Graph(NamedTuple):
+    """The slots of a graph's edges, by owner, as arrays."""
+
+    offsets: Any
+    neighbours: Any
+    keep: Any
+
+
+def _graph(edges: Any, keep_M: Tensor) -> Graph:
+    return Graph(*arrays(edges.offsets_E1, edges.neighbours_M, keep_M))
+
+
+def _for_each(run: Callable[..., Any], *queries: Iterable[Any]) -> list[Any]:
+    """Runs a function for each query, in as many threads as Numba has."""
+    with ThreadPoolExecutor(numba.get_num_threads()) as threads:
+        return list(threads.map(run, *queries))
+
+
 @njit(nogil=True, cache=True)
-def _place(table: Any, ids: Any, v: int) -> int:
-    """Returns an entity's place in a hash table, which holds rows of `ids` + 1; 0 if it's new."""
+def _slot(table: Any, ids: Any, v: int) -> int:
+    """Returns the slot of an entity in a hash table, or the empty one where it belongs.
+
+    A slot holds the entity's row in `ids` plus one; an empty one holds 0.
+    """
     last = len(table) - 1
     at = (v * 2654435761 >> 8) & last
     while table[at] and ids[table[at] - 1] != v:
@@ -39,7 +64,7 @@ def _grown(table: Any, ids: Any, work: Any, n_found: int, n_more: int) -> Any:
     new_ids[:n_found], new_work[:n_found] = ids[:n_found], work[:n_found]
     table = np.zeros(2 * size, table.dtype)
     for row in range(n_found):
-        table[_place(table, new_ids, new_ids[row])] = row + 1
+        table[_slot(table, new_ids, new_ids[row])] = row + 1
     return table, new_ids, new_work
 
 
@@ -73,23 +98,24 @@ def _best(rows: Any, ids: Any, work: Any, most: int) -> Any:
 
 
 @njit(nogil=True, cache=True)
-def _order(active: Any, ids: Any, work: Any, offsets: Any, keep: Any, numbers: Any) -> Any:
-    """Returns shares and degrees of active rows, and their order: the largest share first."""
+def _order(active: Any, ids: Any, work: Any, offsets: Any, left_out: Any, spread: Any) -> Any:
+    """Returns shares and degrees of active rows, and their order: the largest share first.
+
+    `left_out` are the slots that aren't kept, ascending.
+    """
     shares, degrees = np.zeros(len(active), np.int64), np.zeros(len(active), np.int64)
     for i in range(len(active)):
-        u = ids[active[i]]
-        for slot in range(offsets[u], offsets[u + 1]):
-            degrees[i] += keep[slot]
+        first, last = offsets[ids[active[i]]], offsets[ids[active[i]] + 1]
+        n_left_out = np.searchsorted(left_out, last) - np.searchsorted(left_out, first)
+        degrees[i] = last - first - n_left_out
         if degrees[i]:
-            shares[i] = work[active[i], NOW] * numbers[0] // numbers[1] // degrees[i]
+            passed = work[active[i], NOW] * spread.passed // spread.of
+            shares[i] = passed // degrees[i]
     return shares, degrees, np.argsort(-shares, kind="mergesort")
 
 
 @njit(nogil=True, cache=True)
-def _search(
-    source: int, offsets: Any, neighbours: Any, keep: Any, n_hops: int, most: int, budget: int,
-    numbers: Any,
-) -> Any:  # fmt: skip
+def _spread(source: int, graph: Graph, left_out: Any, spread: Any, budget: int) -> Any:
     """Returns the entities that get mass within a budget, their mass, and if all in reach do."""
     size = 64
     while size < budget:
@@ -97,12 +123,12 @@ def _search(
     table, ids = np.zeros(2 * size, np.int32), np.empty(size, np.int32)
     work = np.zeros((size, 4), np.int64)
     ids[0], n_found, whole = source, 1, True
-    table[_place(table, ids, source)] = 1
-    work[0, NOW] = work[0, TOTAL] = numbers[3]
+    table[_slot(table, ids, source)] = 1
+    work[0, NOW] = work[0, TOTAL] = spread.mass
     active = np.zeros(1, np.int64)
-    for hop in range(1, n_hops + 1):
-        shares, degrees, order = _order(active, ids, work, offsets, keep, numbers)
-        rows, n_rows, spent = np.empty(min(degrees.sum(), len(offsets)), np.int64), 0, 0
+    for hop in range(1, spread.n_hops + 1):
+        shares, degrees, order = _order(active, ids, work, graph.offsets, left_out, spread)
+        rows, n_rows, spent = np.empty(min(degrees.sum(), len(graph.offsets)), np.int64), 0, 0
         for i in order:
             if spent >= budget:
                 whole = False
@@ -110,11 +136,11 @@ def _search(
             spent += degrees[i]
             u = ids[active[i]]
             table, ids, work = _grown(table, ids, work, n_found, degrees[i])
-            for slot in range(offsets[u], offsets[u + 1]):
-                if keep[slot]:
-                    at = _place(table, ids, neighbours[slot])
+            for slot in range(graph.offsets[u], graph.offsets[u + 1]):
+                if graph.keep[slot]:
+                    at = _slot(table, ids, graph.neighbours[slot])
                     if not table[at]:
-                        ids[n_found] = neighbours[slot]
+                        ids[n_found] = graph.neighbours[slot]
                         n_found += 1
                         table[at] = n_found
                     row = table[at] - 1
@@ -123,7 +149,7 @@ def _search(
                         rows[n_rows] = row
                         n_rows += 1
                     work[row, NEW] += shares[i]
-        active = _best(rows[:n_rows], ids, work, most)
+        active = _best(rows[:n_rows], ids, work, spread.most)
         for row in active:
             work[row, NOW] = work[row, NEW]
         for row in rows[:n_rows]:
@@ -132,57 +158,35 @@ def _search(
     return ids[:n_found], work[:n_found, TOTAL], whole
 
 
-@njit(parallel=True, nogil=True, cache=True)
-def _search_all(
-    sources: Any, offsets: Any, neighbours: Any, keep: Any, n_hops: int, most: int, numbers: Any,
-    found: Any, mass: Any, counts: Any,
-) -> None:  # fmt: skip
-    for b in prange(len(sources)):
-        budget = numbers[2] * most
-        while True:
-            ids, total, whole = _search(
-                sources[b], offsets, neighbours, keep, n_hops, most, budget, numbers
-            )
-            if whole or len(ids) >= most:
-                break
-            budget *= 4
-        codes = np.empty(len(ids), np.int64)
-        for i in range(len(ids)):
-            codes[i] = np.int64(ids[i]) << 32 | i
-        codes = np.sort(codes)
-        for i in range(len(codes)):
-            found[b, i] = codes[i] >> 32
-            mass[b, i] = total[codes[i] & 0xFFFFFFFF]
-        counts[b] = len(ids)
+@njit(nogil=True, cache=True)
+def _spread_enough(source: int, graph: Graph, left_out: Any, spread: Any) -> Any:
+    """Returns the entities that a query finds, ascending, and their mass.
 
-
-def search(
-    edges: Any, keep_M: Tensor, sources_B: Tensor, n_hops: int, most: int, numbers: tuple[int, ...]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns (query, entity, mass) of the entities that queries find, sorted by the first two.
-
-    What a search holds grows with the entities that it finds, not with the graph.
+    The budget grows until these are `most` entities, or all in reach.
     """
-    n, parts = edges.n_entities, []
-    graph = arrays(edges.offsets_E1, edges.neighbours_M, keep_M)
-    size = max(AT_ONCE // max(n, 1), numba.get_num_threads())
-    for first in range(0, len(sources_B), size):
-        sources_F = sources_B[first : first + size]
-        b = len(sources_F)
-        found, mass = np.empty((b, n), np.int32), np.empty((b, n), np.int64)
-        counts = np.zeros(b, np.int64)
-        _search_all(  # type: ignore[call-arg]
-            sources_F.numpy(), *graph, n_hops, most, np.array(numbers, np.int64), found, mass,
-            counts,
-        )  # fmt: skip
-        for i, count in enumerate(counts.tolist()):
-            entities = torch.from_numpy(found[i, :count].astype(np.int64))
-            parts.append((first + i, entities, torch.from_numpy(mass[i, :count].copy())))
-    if not parts:
+    budget = spread.budget
+    ids, mass, whole = _spread(source, graph, left_out, spread, budget)
+    while not whole and len(ids) < spread.most:
+        budget *= 4
+        ids, mass, whole = _spread(source, graph, left_out, spread, budget)
+    order = np.argsort(ids)
+    return ids[order].astype(np.int64), mass[order]
+
+
+def spread_mass(
+    edges: Any, keep_M: Tensor, sources_B: Tensor, spread: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns (query, entity, mass) of the entities that queries find, sorted by the first two."""
+    if not len(sources_B):
         return sources_B, sources_B, sources_B
-    queries = [torch.full_like(entities, query) for query, entities, _ in parts]
-    entities_F, mass_F = (torch.cat(list(own)) for own in list(zip(*parts, strict=True))[1:])
-    return torch.cat(queries), entities_F, mass_F
+    graph, keep = _graph(edges, keep_M), keep_M.numpy()
+    left_out = np.empty(0, np.int64) if keep.all() else np.flatnonzero(~keep)
+    found = _for_each(
+        lambda source: _spread_enough(source, graph, left_out, spread), sources_B.tolist()
+    )
+    entities_F, mass_F = (_joined(list(parts)) for parts in zip(*found, strict=True))
+    sizes_B = torch.tensor([len(ids) for ids, _ in found])
+    return torch.arange(len(found)).repeat_interleave(sizes_B), entities_F, mass_F
 
 
 @njit(parallel=True, nogil=True, cache=True)
@@ -216,67 +220,94 @@ def top(queries_A: Tensor, values_A: Tensor, most: int) -> Tensor:
 
 
 @njit(nogil=True, cache=True)
-def _mark(bits: Any, own: Any) -> None:
-    """Sets the bits of entities: one bit each, so that the marks of a large graph stay in cache."""
+def _marks(own: Any, graph: Graph) -> Any:
+    """Marks entities with one bit each, so that the marks of a large graph stay in cache."""
+    bits = np.zeros(len(graph.offsets) // 8 + 1, np.uint8)
     for v in own:
         bits[v >> 3] |= 1 << (v & 7)
+    return bits
 
 
-@njit(parallel=True, nogil=True, cache=True)
-def _count(
-    entities: Any, starts: Any, offsets: Any, neighbours: Any, keep: Any, marks: Any, degrees: Any
-) -> None:
-    n_threads = len(marks)
-    for thread in prange(n_threads):
-        bits = marks[thread]
-        for b in range(thread, len(starts) - 1, n_threads):
-            own = entities[starts[b] : starts[b + 1]]
-            _mark(bits, own)
-            for i in range(len(own)):
-                for slot in range(offsets[own[i]], offsets[own[i] + 1]):
-                    v = neighbours[slot]
-                    degrees[starts[b] + i] += (bits[v >> 3] >> (v & 7)) & keep[slot]
-            for v in own:
-                bits[v >> 3] = 0
+@njit(nogil=True, cache=True)
+def _edges_between(own: Any, graph: Graph) -> Any:
+    """Returns the edges between one query's entities: degrees, source rows and slots.
+
+    They are counted, then listed.
+    """
+    bits = _marks(own, graph)
+    degrees, n = np.zeros(len(own), np.int64), 0
+    sources = slots = np.empty(0, np.int64)
+    for listing in (False, True):
+        if listing:
+            sources, slots = np.empty(n, np.int64), np.empty(n, np.int64)
+        n = 0
+        for i in range(len(own)):
+            first = n
+            for slot in range(graph.offsets[own[i]], graph.offsets[own[i] + 1]):
+                v = graph.neighbours[slot]
+                found = (bits[v >> 3] >> (v & 7)) & graph.keep[slot]
+                if listing and found:
+                    sources[n], slots[n] = np.searchsorted(own, v), slot
+                n += found
+            degrees[i] = n - first
+    return degrees, sources, slots
 
 
-@njit(parallel=True, nogil=True, cache=True)
-def _fill(
-    entities: Any, starts: Any, offsets: Any, neighbours: Any, keep: Any, marks: Any, firsts: Any,
-    sources: Any, slots: Any,
-) -> None:  # fmt: skip
-    n_threads = len(marks)
-    for thread in prange(n_threads):
-        bits = marks[thread]
-        for b in range(thread, len(starts) - 1, n_threads):
-            own = entities[starts[b] : starts[b + 1]]
-            _mark(bits, own)
-            for i in range(len(own)):
-                at = firsts[starts[b] + i]
-                for slot in range(offsets[own[i]], offsets[own[i] + 1]):
-                    v = neighbours[slot]
-                    if (bits[v >> 3] >> (v & 7)) & 1 and keep[slot]:
-                        sources[at] = starts[b] + np.searchsorted(own, v)
-                        slots[at] = slot
-                        at += 1
-            for v in own:
-                bits[v >> 3] = 0
-
-
-def induced(
+def edges_between(
     edges: Any, keep_M: Tensor, entities_A: Tensor, starts_B1: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the edges between entities of the same query: degrees, source rows and slots.
 
     Entities rise within a query.
     """
-    n_threads = min(numba.get_num_threads(), max(len(starts_B1) - 1, 1))
-    marks = np.zeros((n_threads, edges.n_entities // 8 + 1), np.uint8)
-    graph = arrays(edges.offsets_E1, edges.neighbours_M, keep_M)
-    own = arrays(entities_A, starts_B1)
-    degrees_A = torch.zeros_like(entities_A)
-    _count(*own, *graph, marks, degrees_A.numpy())  # type: ignore[call-arg]
-    firsts_A, n = degrees_A.cumsum(0) - degrees_A, int(degrees_A.sum())
-    sources_N, slots_N = torch.empty(n, dtype=torch.long), torch.empty(n, dtype=torch.long)
-    _fill(*own, *graph, marks, *arrays(firsts_A, sources_N, slots_N))  # type: ignore[call-arg]
-    return degrees_A, sources_N, slots_N
+    if len(starts_B1) < 2:
+        return entities_A, entities_A, entities_A
+    graph, starts = _graph(edges, keep_M), starts_B1.tolist()
+    own = np.split(entities_A.numpy(), starts[1:-1])
+    parts = _for_each(lambda entities: _edges_between(entities, graph), own)
+    sources = [sources + first for (_, sources, _), first in zip(parts, starts, strict=False)]
+    degrees, slots = ([part[i] for part in parts] for i in (0, 2))
+    return _joined(degrees), _joined(sources), _joined(slots)
+
+
+@njit(nogil=True, cache=True)
+def _unkept(own: Any, graph: Graph, relations: Any, n_relations: int) -> Any:
+    """Counts the edges from other entities to a query's own: rows, relations, counts."""
+    bits, n_room = _marks(own, graph), 0
+    for u in own:
+        n_room += min(graph.offsets[u + 1] - graph.offsets[u], n_relations)
+    rows, found = np.empty(n_room, np.int64), np.empty(n_room, np.int64)
+    sums = np.empty(n_room, np.int64)
+    counts, n = np.zeros(n_relations, np.int64), 0
+    for i in range(len(own)):
+        first = n
+        for slot in range(graph.offsets[own[i]], graph.offsets[own[i] + 1]):
+            v = graph.neighbours[slot]
+            if graph.keep[slot] and not (bits[v >> 3] >> (v & 7)) & 1:
+                if not counts[relations[slot]]:
+                    found[n] = relations[slot]
+                    n += 1
+                counts[relations[slot]] += 1
+        found[first:n].sort()
+        for j in range(first, n):
+            rows[j], sums[j] = i, counts[found[j]]
+            counts[found[j]] = 0
+    return rows[:n], found[:n], sums[:n]
+
+
+def unkept(
+    edges: Any, keep_M: Tensor, entities_A: Tensor, starts_B1: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Counts the edges from other entities to each query's own: rows, relations, counts."""
+    if len(starts_B1) < 2:
+        return entities_A, entities_A, entities_A
+    graph, starts, relations = _graph(edges, keep_M), starts_B1.tolist(), edges.relations_M.numpy()
+    own = np.split(entities_A.numpy(), starts[1:-1])
+    parts = _for_each(lambda one: _unkept(one, graph, relations, 2 * edges.n_relations), own)
+    rows = [rows + first for (rows, *_), first in zip(parts, starts, strict=False)]
+    found, counts = ([part[i] for part in parts] for i in (1, 2))
+    return _joined(rows), _joined(found), _joined(counts)
+
+
+def _joined(parts: list[Any]) -> Tensor:
+    return torch.from_numpy(np.concatenate(parts))
