@@ -20,6 +20,12 @@ from pathe.predict.phrases import phrase, plain_words
         (["^seat_of_government"], [], "seat of government of India"),
         (["^directed", "nationality"], [], "that something directed with nationality India"),
         (["http://x.org/p#livesIn"], [], "lives in India"),
+        (["lies on", "flows through"], [""], "lies on something that flows through India"),
+        (["lives in", "^based in"], [""], "lives in something that India is based in"),
+        (["^citizen of", "lives in"], [""], "with a citizen that lives in India"),
+        (["^citizen of", "lives in"], ["Person"], "with citizen a person that lives in India"),
+        (["^located_in", "^born_in"], [""], "that something is located in that India is born in"),
+        (["knows", "directed"], [""], "knows something that directed India"),
     ],
 )
 def test_relations_in_words(relations, between, words):

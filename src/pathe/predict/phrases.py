@@ -20,7 +20,8 @@ def phrase(relations: Sequence[str], between: Sequence[str], end: str) -> str:
     Relations that are followed backwards have ^ before their names. `between` are the types of the
     entities between the ends, as far as they are known.
     """
-    stops = [_a(kind) if kind else ANY for kind in between] or [ANY] * (len(relations) - 1)
+    kinds = between or [""] * (len(relations) - 1)
+    stops = [_article(plain_words(kind)) if kind else ANY for kind in kinds]
     steps = zip(relations, [*stops, end], strict=True)
     return " ".join(_step(relation, stop, i == 0) for i, (relation, stop) in enumerate(steps))
 
@@ -30,10 +31,16 @@ def _step(relation: str, stop: str, first: bool) -> str:
     back, words = relation.startswith("^"), plain_words(relation.removeprefix("^"))
     start, last = words.split(" ")[0], words.split(" ")[-1]
     if last == "of" and words != "of":
-        forward = f"{words} {stop}" if first else f"that is {words} {stop}"
-        return f"with {words[:-3]} {stop}" if back else forward
+        if back:
+            noun = words.removesuffix(" of")
+            return f"with {_article(noun)}" if stop == ANY else f"with {noun} {stop}"
+        return f"{words} {stop}" if first else f"that is {words} {stop}"
     if last in PREPOSITIONS or start in VERBS or start.endswith(("ed", "s")):
-        return f"that {stop} {words}" if back else f"{words} {stop}"
+        passive = last in PREPOSITIONS and (start in VERBS or start.endswith("ed"))  # located in
+        if back:
+            return f"that {stop} is {words}" if passive else f"that {stop} {words}"
+        bare = first or passive or start in PREPOSITIONS
+        return f"{words} {stop}" if bare else f"that {words} {stop}"
     return f"{words} of {stop}" if back else f"with {words} {stop}"
 
 
@@ -47,7 +54,6 @@ def plain_words(name: str) -> str:
     )
 
 
-def _a(kind: str) -> str:
-    """Returns a type with its article."""
-    words = plain_words(kind)
+def _article(words: str) -> str:
+    """Returns words with their article."""
     return f"{'an' if words[:1].lower() in 'aeiou' else 'a'} {words}"
