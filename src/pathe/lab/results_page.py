@@ -106,9 +106,15 @@ def paths_per_triple(summaries: list[Result]) -> dict[int, Result]:
 
 
 def read_zero_shot(results: Path) -> dict[str, Any] | None:
-    """Reads the zero-shot figures, if there are any."""
-    path = results / f"{zero_shot.NAME}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    """Reads the zero-shot figures, if there are any, and what pre-training has seen of each graph.
+
+    The latter is under "overlap".
+    """
+    path, overlap = results / f"{zero_shot.NAME}.json", results / "pretraining" / "overlap.json"
+    if not path.is_file():
+        return None
+    seen = json.loads(overlap.read_text(encoding="utf-8"))["graphs"] if overlap.is_file() else {}
+    return json.loads(path.read_text(encoding="utf-8")) | {"overlap": seen}
 
 
 def tables(

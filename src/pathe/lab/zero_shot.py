@@ -170,8 +170,11 @@ def is_reached(scorer: GraphScorer, sources_M: Tensor, targets_M: Tensor) -> Ten
 
 
 def page(found: Found) -> Iterator[str]:
-    """Yields the table of the results page, a line each."""
-    about, graphs = listed(), found["graphs"]
+    """Yields the tables of the results page, a line each.
+
+    "overlap" says how many test triples of each graph pre-training has seen.
+    """
+    about, graphs, overlap = listed(), found["graphs"], found.get("overlap", {})
     devices = " or ".join(sorted({graph["device"] for graph in graphs.values()}))
     yield "\n## Zero-shot link prediction\n"
     yield (
@@ -180,10 +183,16 @@ def page(found: Found) -> Iterator[str]:
         "protocol of ULTRA and TRIX: valid and test triples together, ties broken pessimistically. "
         "Validation triples of the 12 GraIL inference graphs were used for validation and "
         "calibration, but not for training. Seconds are for ranking the test triples on "
-        f"one {devices} ([file](../results/zero-shot.json)).\n"
+        f"one {devices} ([file](../results/zero-shot.json)). The last column says how many of the "
+        "test triples are training triples of the graphs of pre-training, which ULTRA and TRIX use "
+        "as well ([file](../results/pretraining/overlap.json)). A model for any graph doesn't know "
+        "their names, but they may help it.\n"
     )
-    yield "|  | PathE | PathE, ULTRA's protocol | ULTRA | TRIX | seconds |"
-    yield "|---|---|---|---|---|---|"
+    yield (
+        "|  | PathE | PathE, ULTRA's protocol | ULTRA | TRIX | seconds | "
+        "test triples seen in pre-training |"
+    )
+    yield "|---|---|---|---|---|---|---|"
     for name, graph in graphs.items():
         entry = about["graphs"].get(name, {})
         seen = " (used in pre-training)" if entry.get("pretrained") else ""
@@ -193,12 +202,20 @@ def page(found: Found) -> Iterator[str]:
             published(entry.get("ultra")),
             published(entry.get("trix")),
             f"{graph['seconds']:.2g}",
+            share_seen(overlap, [name]),
         ]
         yield f"| {entry.get('title', name)}{seen} | {' | '.join(cells)} |"
     averaged = [name for name, entry in about["graphs"].items() if entry.get("mean")]
     whole = all(name in graphs for name in averaged)
     if whole:
-        yield _mean_row(about, graphs, averaged)
+        yield _mean_row(f"{about['mean_of']}, mean", graphs, averaged, overlap)
+    unseen = [
+        name
+        for name, entry in about["graphs"].items()
+        if name in graphs and "trix" in entry and share_seen(overlap, [name]) == "0 %"
+    ]
+    if unseen:
+        yield _mean_row(f"{len(unseen)} graphs without overlap, mean", graphs, unseen, overlap)
     yield from _more(graphs, {n: e.get("title", n) for n, e in about["graphs"].items()})
     if whole and all("relation_prediction" in graphs[name] for name in averaged):
         hits = [graphs[name]["relation_prediction"]["hits_at_1"] for name in averaged]
@@ -230,16 +247,25 @@ def _more(graphs: Found, titles: Mapping[str, str]) -> Iterator[str]:
         yield f"| {titles.get(name, name)} | {' | '.join(cells)} |"
 
 
-def _mean_row(about: Found, graphs: Found, names: list[str]) -> str:
+def share_seen(overlap: Found, names: list[str]) -> str:
+    """Returns the share of graphs' test triples that pre-training has seen, or a dash."""
+    rows = [overlap[name] for name in names if name in overlap]
+    if len(rows) < len(names):
+        return "-"
+    seen, tested = (sum(row[k] for row in rows) for k in ("seen_in_pretraining", "test_triples"))
+    return f"{seen / tested:.0%}".replace("%", " %")
+
+
+def _mean_row(title: str, graphs: Found, names: list[str], overlap: Found) -> str:
     cells = []
     for key in ("links", "valid_and_test_pessimistic"):
         each = [graphs[name][key] for name in names]
         cells.append(pair({k: _mean([one[k] for one in each]) for k in ("mrr", "hits_at_10")}))
     for key in ("ultra", "trix"):
-        both = [about["graphs"][name][key] for name in names]
+        both = [listed()["graphs"][name][key] for name in names]
         cells.append(published([_mean([one[i] for one in both]) for i in (0, 1)]))
-    seconds = sum(graphs[name]["seconds"] for name in names)
-    return f"| **{about['mean_of']}, mean** | {' | '.join(cells)} | {seconds:.2g} |"
+    seconds = f"{sum(graphs[name]['seconds'] for name in names):.2g}"
+    return f"| **{title}** | {' | '.join([*cells, seconds, share_seen(overlap, names)])} |"
 
 
 def _mean(values: list[float]) -> float:
