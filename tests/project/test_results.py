@@ -366,13 +366,33 @@ def test_the_readme_shows_zero_shot_figures_as_the_page_does():
     page, text = ((ROOT / name).read_text() for name in ("docs/results.md", "README.md"))
     table = text.split("PathE, ULTRA's protocol")[1].split("**Fine-tuned.**")[0]
     rows = [line for line in table.splitlines()[2:] if line.startswith("|")]
-    assert len(rows) == 6
+    assert len(rows) == 7
     for row in rows:
         assert row in page
     [hits] = re.findall(r"mean Hits@1 (\.\d{3})", page)
     assert f"a mean Hits@1 of {hits} on the GraIL graphs" in " ".join(text.split())
     found = json.loads((ROOT / "results" / "zero-shot.json").read_text())
     assert found["model"] == model_digest(SHIPPED)
+
+
+def test_what_pre_training_has_seen_of_each_benchmark_is_disclosed():
+    found, overlap = (
+        json.loads((ROOT / "results" / name).read_text())
+        for name in ("zero-shot.json", "pretraining/overlap.json")
+    )
+    shipped = json.loads((ROOT / "results" / "pretraining" / "shipped.json").read_text())
+    assert overlap["pretrained_on"] == shipped["graphs"]
+    graphs = overlap["graphs"]
+    for name, graph in found["graphs"].items():
+        assert graphs[name]["fingerprint"] == graph["fingerprint"]
+    text = " ".join((ROOT / "README.md").read_text().split())
+    assert "FB v1 to v4 and WN v1 to v4 of the GraIL graphs are parts of them" in text
+    assert "NELL v1 to v4, NL-25 and NL-100 have nothing in common with them" in text
+    for name, row in graphs.items():
+        if "fb237_" in name or "wn18rr_" in name:
+            assert row["seen_in_pretraining"] == row["test_triples"]
+        if "nell" in name or "nl-" in name:
+            assert row["seen_in_pretraining"] == 0
 
 
 def test_the_readme_shows_fine_tuned_figures_as_the_page_does():
@@ -431,8 +451,9 @@ def test_figures_of_pre_training_match_the_files():
     seconds = run["seconds"], second["seconds"]
     readme = (ROOT / "README.md").read_text()
     assert f"for {sum(seconds) / 60:.0f} minutes on an H200" in readme
-    for n, name in zip(seconds, ("first", "shipped"), strict=True):
-        assert f"[{n / 60:.0f}](results/pretraining/{name}.json)" in readme
+    for n, link in zip(seconds, ("first run](results/pretraining/first.json)",
+                                 "second](results/pretraining/shipped.json)"), strict=True):  # fmt: skip
+        assert f"{link} of {n / 60:.0f}" in " ".join(readme.split())
     figures = [f"{short(c['mrr'])} / {short(c['hits_at_10'])}"
                for c in second["chosen"]["candidates"].values()]  # fmt: skip
     assert (

@@ -114,7 +114,8 @@ def read_zero_shot(results: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     seen = json.loads(overlap.read_text(encoding="utf-8"))["graphs"] if overlap.is_file() else {}
-    return json.loads(path.read_text(encoding="utf-8")) | {"overlap": seen}
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found | {"overlap": seen}
 
 
 def tables(
