@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -31,6 +31,7 @@ from pathe.data import knowledge_graph, part_runs, prepared_folder, readers
 from pathe.data.array_files import mapped, writable_map
 from pathe.data.columns import ReadOptions
 from pathe.data.knowledge_graph import KnowledgeGraph
+from pathe.graph import preparation
 from pathe.graph.indexing import PHASES
 from pathe.graph.prepared import PreparedGraph
 
@@ -228,8 +229,52 @@ def test_a_graph_is_not_complete_once_its_data_has_changed(tmp_path, kind):
     prepare_data(data, tmp_path / "out", **options)  # which checks it
     changed.write_bytes(content)
     os.utime(changed, ns=(1, 1))
-    with pytest.raises(DataError, match="holds a graph from other data"):
+    with pytest.raises(DataError, match="data has changed since this graph was prepared"):
         prepare_data(data, tmp_path / "out", **options)
+
+
+def folder_of(kind, place):
+    """Writes a folder that is read as a whole; returns it with the options to prepare it."""
+    if kind in ("openke", "neo4j"):
+        return lay(KINDS[kind], {}, place), {}
+    if kind == "parts":
+        return write_parts(place, 1, False), {"split": (0.8, 0.1, 0.1)}
+    place.mkdir()
+    (place / "train.tsv").write_bytes((ROOT / "examples" / "europe.csv").read_bytes())
+    return place, {"split": (0.8, 0.1, 0.1), "delimiter": ","}
+
+
+FOLDERS = ("parts", "one split", "openke", "neo4j")
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_files_that_no_reader_takes_may_come_and_go(tmp_path, kind):
+    data, options = folder_of(kind, tmp_path / "data")
+
+    @contextmanager
+    def show(title):
+        yield lambda done, total: None
+        (data / "prepare.log").write_text(title)
+
+    about = prepare_data(data, tmp_path / "out", show, **options)
+    for name in ("notes.md", ".DS_Store", ".hidden.tsv", "_SUCCESS"):
+        (data / name).write_text("mine")
+    if kind != "parts":
+        (data / "notes.txt").write_text("mine")
+    assert prepare_data(data, tmp_path / "out", **options) == about
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+@pytest.mark.parametrize("phase", ["known triples", None])
+def test_folders_of_versions_without_stamps_are_accepted(tmp_path, kind, phase):
+    data, options = folder_of(kind, tmp_path / "data")
+    with (
+        mock.patch.object(preparation, "_stamps", return_value=[]),
+        pytest.raises(Killed) if phase else nullcontext(),
+    ):
+        prepare_data(data, tmp_path / "out", *([killing(phase, 0)] if phase else []), **options)
+    about = prepare_data(data, tmp_path / "out", **options)
+    assert bool(about["stamps"]) == bool(phase)
 
 
 @pytest.mark.parametrize("options", [{}, {"split": (0.8, 0.1, 0.1)}])

@@ -42,7 +42,7 @@ from pathe.data.prepared_folder import PreparedFolder, is_prepared, open_folder
 from pathe.data.readers import ReadOptions, ReadReport, locate_row, read_columns, split_suffix
 from pathe.data.sparql import read_sparql
 from pathe.data.split_files import SPLITS as SPLITS
-from pathe.data.split_files import only_file, part_files, split_files, stems
+from pathe.data.split_files import only_file, part_files, readable_files, split_files, stems
 from pathe.data.triples import check_writable, encode, split_triples, unique_triples, write_rows
 from pathe.data.vocabulary import Vocabulary
 
@@ -258,6 +258,18 @@ def split_sources(path: Path, options: ReadOptions) -> dict[str, list[Path]] | N
         return None
     parts = part_files(path)
     return {"train": parts} if parts else None
+
+
+def source_files(folder: Path, options: ReadOptions) -> list[Path]:
+    """Returns the files that a folder's graph is read from, of whichever kind the folder is."""
+    if files := split_files(folder):
+        return [path for paths in files.values() for path in paths]
+    found = readable_files(folder)
+    if neo4j := [path for path in found if header_fields(path, options)]:
+        return neo4j
+    if is_openke(folder):
+        return [path for name in OPENKE_FILES for path in stems(folder).get(name, [])]
+    return found
 
 
 def _split(

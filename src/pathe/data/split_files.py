@@ -26,12 +26,6 @@ def split_files(folder: Path) -> dict[str, list[Path]]:
     return {split: part_files(path) if path.is_dir() else [path] for split, path in only.items()}
 
 
-def all_files(folder: Path) -> list[Path]:
-    """Returns the files that a graph may be read from: of the folder, and of those of splits."""
-    places = [p for p in folder.iterdir() if p.is_dir() and _split_of(p.name.lower()) in SPLITS]
-    return sorted(p for place in (folder, *places) for p in place.iterdir() if p.is_file())
-
-
 def _split_of(stem: str) -> str:
     return _ALIASES.get(stem, stem)
 
@@ -41,10 +35,19 @@ def part_files(folder: Path) -> list[Path]:
 
     The parts have one format, compressed or not. Files whose names start with . or _ don't count.
     """
-    paths = [path for path in sorted(folder.iterdir()) if path.is_file()]
-    paths = [path for path in paths if not path.name.startswith((".", "_"))]
+    paths = _shown(folder)
     formats = {split_suffix(path)[1] for path in paths}
     return paths if len(formats) == 1 and "" not in formats else []
+
+
+def readable_files(folder: Path) -> list[Path]:
+    """Returns the files of a folder in a format for triples, so no notes or logs."""
+    return [path for path in _shown(folder) if split_suffix(path)[1]]
+
+
+def _shown(folder: Path) -> list[Path]:
+    paths = [path for path in sorted(folder.iterdir()) if path.is_file()]
+    return [path for path in paths if not path.name.startswith((".", "_"))]
 
 
 def stems(folder: Path) -> dict[str, list[Path]]:

@@ -31,7 +31,7 @@ from pathe.data.array_files import (
 )
 from pathe.data.columns import ReadOptions, ReadReport, existing_path, is_store, numbers
 from pathe.data.iris import check_base
-from pathe.data.knowledge_graph import KnowledgeGraph, split_sources
+from pathe.data.knowledge_graph import KnowledgeGraph, source_files, split_sources
 from pathe.data.names import BASE
 from pathe.data.part_runs import (
     Part,
@@ -53,7 +53,7 @@ from pathe.data.prepared_folder import (
     read_manifest,
     write_manifest,
 )
-from pathe.data.split_files import SPLITS, all_files
+from pathe.data.split_files import SPLITS
 from pathe.graph.edges import CHUNK
 from pathe.graph.indexing import PHASES, Place
 
@@ -81,8 +81,13 @@ def prepare_folder(request: Request, out: Path, show: Show) -> dict[str, Any]:
     source, stamps = _source(request, files), _stamps(request, files)
     if (out / MANIFEST).exists():
         about = read_manifest(out)
-        if about["source"] != source or about["stamps"] != stamps:
+        if about["source"] != source:
             raise DataError(f"{out}: holds a graph from other data. Name another folder.")
+        if _differ(about["stamps"], stamps):
+            raise DataError(
+                f"{out}: the data has changed since this graph was prepared. Name another folder, "
+                "or delete this one."
+            )
         with show("checking") as progress:
             check_content(out, progress)
         shutil.rmtree(out / WORK, ignore_errors=True)
@@ -93,7 +98,7 @@ def prepare_folder(request: Request, out: Path, show: Show) -> dict[str, Any]:
     work.mkdir(parents=True, exist_ok=True)
     with locked(out):
         state = _State(work / "state.json", source, out)
-        if state.done.get("reading", {}).get("stamps", stamps) != stamps:
+        if _differ(state.done.get("reading", {}).get("stamps", []), stamps):
             raise _changed(out)
         for old in out.glob(".*.tmp"):
             old.unlink()
@@ -191,7 +196,13 @@ def _stamps(request: Request, files: dict[str, list[Path]] | None) -> list[list[
         return []
     if path.is_file():
         return [file_stamp(path)]
-    return [[p.relative_to(path).as_posix(), *file_stamp(p)] for p in all_files(path)]
+    files_of = sorted(source_files(path, request.options))
+    return [[file.relative_to(path).as_posix(), *file_stamp(file)] for file in files_of]
+
+
+def _differ(stored: list[list[Any]], stamps: list[list[Any]]) -> bool:
+    """Whether files have changed; earlier versions stored nothing for most folders."""
+    return bool(stored) and stored != stamps
 
 
 def _store_graph(request: Request, out: Path, progress: Progress) -> Any:
