@@ -175,12 +175,17 @@ def test_closed_and_full_outputs(place):
 ENFORCED = "[enforce fail at alloc_cpu.cpp:127] err == 0. "
 ALLOCATOR = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."
 
+WORKER = "Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback:\n"
+
 
 @pytest.mark.parametrize(
     "error",
     [
         RuntimeError("can't start new thread"), RuntimeError("could not create a primitive"),
         RuntimeError(ALLOCATOR), RuntimeError(ENFORCED + ALLOCATOR), MemoryError(),
+        RuntimeError(f"{WORKER}  at = 3\nRuntimeError: {ENFORCED}{ALLOCATOR}"),
+        RuntimeError("unable to mmap 64 bytes from file </torch_9>: Cannot allocate memory (12)"),
+        RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously"),
         pa.ArrowMemoryError("malloc of size 9 failed"),
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."),
     ],
@@ -194,9 +199,16 @@ def test_too_little_memory_is_a_readable_error(monkeypatch, place, error):
     assert "out of memory: request less" in refused("analyze", "data", cwd=place)
 
 
-def test_other_errors_about_memory_are_bugs(monkeypatch, place):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the kernel must allocate its output", "CUDA error: misaligned address",
+        "unable to mmap 64 bytes from file <x>: Invalid argument (22)",
+    ],
+)  # fmt: skip
+def test_other_errors_about_memory_are_bugs(monkeypatch, place, text):
     def fails(*given, **more):
-        raise RuntimeError("the kernel must allocate its output")
+        raise RuntimeError(text)
 
     monkeypatch.setattr(main, "app", fails)
     assert "Traceback" in pathe("analyze", "data", cwd=place).stderr

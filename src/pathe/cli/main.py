@@ -28,10 +28,10 @@ from pathe.cli.use import embed, predict, pull, push, rules, schema, similar
 from pathe.core.errors import Interrupted, PatheError
 from pathe.core.files import FULL, reason
 
-# How torch's allocator for CPUs, oneDNN and Python begin.
+# What torch, its workers, CUDA, oneDNN and Python say.
 NO_MEMORY = re.compile(
-    r"(\[enforce fail at \S+\] .*?)?DefaultCPUAllocator: |could not create a primitive|"
-    "can't start new thread"
+    r"DefaultCPUAllocator: |unable to mmap .*Cannot allocate memory|CUDA error: out of memory|"
+    r"\Acould not create a primitive|\Acan't start new thread"
 )
 OUT_OF_MEMORY = (
     "out of memory: request less at once, e.g. smaller batches, or use a machine with more memory"
@@ -190,7 +190,7 @@ def _is_memory(error: Exception) -> bool:
     torch = sys.modules.get("torch")
     if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
         return True
-    return NO_MEMORY.match(str(error)) is not None
+    return NO_MEMORY.search(str(error)) is not None
 
 
 def _fail(error: Exception, text: str, code: int, as_json: bool) -> None:
