@@ -45,6 +45,19 @@ def test_an_unfinished_line_is_dropped(tmp_path, n):
     assert read(path) == [FIRST, SECOND]
 
 
+@pytest.mark.parametrize("end", [b"\0", b"\0" * 4000, b'{"add": [["a"' + b"\0" * 50])
+@pytest.mark.parametrize("n_lines", [0, 1])
+def test_zero_bytes_that_a_power_failure_left_are_dropped(tmp_path, end, n_lines):
+    path = tmp_path / "changes.jsonl"
+    journal = Journal(path)
+    journal.append(FIRST)
+    journal.close()
+    whole = path.read_bytes() * n_lines
+    path.write_bytes(whole + end)
+    assert read(path) == [FIRST] * n_lines
+    assert path.read_bytes() == whole
+
+
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_line_that_lacks_only_its_end_is_kept(tmp_path, n):
     path = tmp_path / "changes.jsonl"
@@ -55,7 +68,7 @@ def test_a_line_that_lacks_only_its_end_is_kept(tmp_path, n):
     assert path.read_bytes() == whole
 
 
-@pytest.mark.parametrize("text", ["my notes", "[1, 2]", '{"add": 1}', '{"remove": []', "\0"])
+@pytest.mark.parametrize("text", ["my notes", "[1, 2]", '{"add": 1}', '{"remove": []', "\0x"])
 def test_a_file_of_somebody_else_without_a_last_newline_is_refused_and_kept(tmp_path, text):
     path = tmp_path / "notes.txt"
     for whole in (text, f'{{"add": [["a", "r", "b"]], "remove": []}}\n{text}'):

@@ -121,7 +121,11 @@ class Journal:
 
 
 def _is_part(line: bytes) -> bool:
-    """Whether a crash may have left this of a line: its beginning, but not all of it."""
+    """Whether a crash may have left this of a line: its beginning, but not all of it.
+
+    After a power failure, zero bytes may stand for what had no time to reach the disk.
+    """
+    line = line.rstrip(b"\0")
     if not (line.startswith(START) or START.startswith(line)):
         return False
     try:
