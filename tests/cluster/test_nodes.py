@@ -9,6 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -19,7 +20,7 @@ from support.models import any_graph_artifact
 from support.places import ROOT
 from support.prepared import prepare_data
 
-from pathe.cluster import work
+from pathe.cluster import nodes, work
 from pathe.cluster.graphs import COPIES, source_of
 from pathe.cluster.job import Job, part_path, read_parts, run_job, shards_of
 from pathe.cluster.nodes import Where, on_cluster, read_cluster
@@ -62,6 +63,62 @@ def test_what_does_not_fit_a_cluster_is_refused(tmp_path):
     assert "--queries FILE" in refused(*one, "--parts", tmp_path / "p")
     sampled = ("evaluate", *data, "--protocol", "sampled:50", "--parts", tmp_path / "p")
     assert "--protocol full" in refused(*sampled)
+
+
+class FakeRay:
+    """A cluster with some cores that finish nothing."""
+
+    def __init__(self) -> None:
+        self.cores = self.sent = 0
+
+    def cluster_resources(self):
+        return {"CPU": self.cores}
+
+    def get_runtime_context(self):
+        return None
+
+    def put(self, given):
+        return given
+
+    def remote(self, *given):
+        self.sent += len(given) == 3
+        return object() if len(given) == 3 else self
+
+    def options(self, **given):
+        return self
+
+    def wait(self, waiting, timeout):
+        return [], waiting
+
+
+def run_on(ray: FakeRay, node_seconds: float) -> nodes._Run:
+    run = nodes._Run(ray, squares(27, 3), lambda text: None, node_seconds)
+    run.queue.extend(range(9))
+    return run
+
+
+def test_a_cluster_that_grows_on_demand_sees_some():
+    ray = FakeRay()
+    run = run_on(ray, 60)
+    for cores, sent in ((0, 1), (0, 1), (2, 4)):
+        ray.cores = cores
+        assert run._ready() == []
+        assert ray.sent == sent
+
+
+def test_the_wait_for_a_node_begins_when_there_is_none(monkeypatch):
+    now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda seconds: None)
+    monkeypatch.setattr(nodes, "time", clock)
+    ray = FakeRay()
+    run = run_on(ray, 10)
+    for seconds, cores in ((0, 0), (100, 2), (100, 0), (9, 0)):  # between looks: parts are written
+        now[0] += seconds
+        ray.cores = cores
+        run._ready()
+    now[0] += 2
+    with pytest.raises(PatheError, match="The cluster has no CPU"):
+        run._ready()
 
 
 @pytest.fixture(scope="module")

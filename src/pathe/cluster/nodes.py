@@ -189,7 +189,7 @@ class _Run:
         self.versions = versions()
         self.queue: deque[int] = deque()
         self.waiting: dict[Any, int] = {}
-        self.cores, self.seen = -1, time.monotonic()  # workers, and when there were any
+        self.cores, self.since = -1, 0.0  # workers, and since when there are so many
         self.head = _host_and_port(getattr(ray.get_runtime_context(), "gcs_address", None) or "")
 
     def parts(self, numbers: Sequence[int]) -> Iterator[tuple[int, Part]]:
@@ -209,13 +209,12 @@ class _Run:
         cores = self._cores()
         if cores != self.cores:
             self.say(f"{cores} {'worker' if cores == 1 else 'workers'}" if cores else self._none())
-            self.cores = cores
-        if cores:
-            self.seen = time.monotonic()
-        elif time.monotonic() - self.seen > self.node_seconds:
+            self.cores, self.since = cores, time.monotonic()
+        if not cores and time.monotonic() - self.since > self.node_seconds:
             what = "GPU" if self.n_gpus else "CPU"
             raise PatheError(f"The cluster has no {what}. {CONTINUE}")
-        while self.queue and len(self.waiting) < AHEAD * cores:
+        most = max(AHEAD * cores, 1)  # a cluster that grows on demand has to see some
+        while self.queue and len(self.waiting) < most:
             self._send(self.queue.popleft())
         seconds = WAIT_SECONDS if cores else min(WAIT_SECONDS, self.node_seconds / 4)
         if not self.waiting:
