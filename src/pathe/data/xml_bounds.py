@@ -17,6 +17,7 @@ _LONGEST_NAME = 100  # bytes of an entity's name
 ATTRIBUTES = 10_000  # of an element: the parser compares each with all others
 _DOCTYPE = 1 << 20  # bytes that a document type may take
 _BLOCK = 1 << 16
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")  # how a file in UTF-16 begins
 _START = 9  # bytes that say what a token is: <![CDATA[
 
 # Tokens that end in the same block: comments and the like, end tags, start tags. Others are cut.
@@ -65,6 +66,8 @@ class BoundedXml(io.RawIOBase):
         if size < 0:
             return b"".join(iter(lambda: self.read(_BLOCK), b""))
         block: bytes = self._stream.read(size)
+        if not self._read and block.startswith(_UTF_16):
+            raise DataError(f"{self._path}: is in UTF-16; expected UTF-8. Convert it.")
         self._read += len(block)
         self._scan(self._tail + block)
         self._charge(block)
@@ -170,7 +173,10 @@ class BoundedXml(io.RawIOBase):
             if not level and found.end() < len(raw):
                 break
         if level or found.end() < len(raw):
-            raise self._error("a document type with < or > in a comment or a value")
+            raise DataError(  # the parser can't read these, either
+                f"{self._path}: a document type with < or > in a comment or a value. Remove it "
+                "from the document type."
+            )
         text = raw.decode(errors="replace")
         for start in re.finditer("<!ENTITY", text):
             entity = _ENTITY.match(text, start.start())
