@@ -95,6 +95,11 @@ class Version:
         counts = torch.bincount(p.prepared.train_M3[:, 1], minlength=len(names))
         return names, NameIndex([p.names.show(name) for name in names], counts.tolist())
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether relations and types have been computed."""
+        return {"relations", "types"} <= vars(self).keys()
+
     @cached_property
     def types_of(self) -> dict[str, list[str]]:
         """The types of each entity, where the graph has types."""

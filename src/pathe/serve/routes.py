@@ -70,22 +70,19 @@ async def health() -> Row:
 @api.get("/graphs")
 async def graphs(caller: Calling) -> Row:
     """Lists the graphs that are served."""
-    served = list(caller.server.graphs.values())
-    return await caller.do(
-        "fast", served[0], "", lambda p, batch: {"graphs": [graph.about() for graph in served]}
-    )
+    return {"graphs": [graph.about() for graph in caller.server.graphs.values()]}
 
 
 @api.get("/graphs/{graph}")
 async def about(caller: Calling, graph: Graph) -> Row:
     """Describes a graph: its sizes, relations and types, and the model's card."""
 
-    def work(p: Predictor, batch: Batch) -> Row:
+    def work() -> Row:
         types = graph.version.types
         more = {"relations_list": graph.relations(), "types": types, "card": graph.card()}
         return graph.about() | more
 
-    return await caller.do("fast", graph, "", work)
+    return await caller.look_up(graph, work)
 
 
 @api.get("/graphs/{graph}/entities")
@@ -105,9 +102,7 @@ async def entities(
 @api.get("/graphs/{graph}/relations")
 async def relations(caller: Calling, graph: Graph, q: Text = "", limit: K = 50) -> Row:
     """Finds relations by a part of their name or label."""
-    return await caller.do(
-        "fast", graph, "", lambda p, batch: {"relations": graph.relations(q, limit)}
-    )
+    return await caller.look_up(graph, lambda: {"relations": graph.relations(q, limit)})
 
 
 @api.get("/graphs/{graph}/entity")

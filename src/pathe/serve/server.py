@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from fastapi import Request, Response
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic_core import to_json
+from starlette.concurrency import run_in_threadpool
 
 from pathe.core.errors import UnknownNameError
 from pathe.predict.predictor import Predictor
@@ -114,6 +115,15 @@ class Caller:
 
         result: R = await self._queued(lane, object(), None, run)
         return result
+
+    async def look_up(self, graph: ServedGraph, work: Callable[[], R]) -> R:
+        """Runs work that needs a graph's relations and types, but no predictor.
+
+        Predictions may keep the fast lane busy, so it computes relations and types only.
+        """
+        if graph.version.is_listed:
+            return await run_in_threadpool(work)
+        return await self.do("fast", graph, "", lambda p, batch: work())
 
     async def answer(
         self, graph: ServedGraph, overlay: str, query: Any, options: AnswerOptions
