@@ -23,14 +23,25 @@ def cold_seconds() -> float:
     return predict_seconds(["--data", str(EUROPE), *asked], n_answers=3)
 
 
-def seconds(p: Predictor, asked: list[Any]) -> float:
-    """Returns the median of the seconds per query."""
+def seconds(p: Predictor, asked: list[Any]) -> tuple[float, float]:
+    """Returns the seconds per query: median and maximum.
+
+    The vectors of some relations are computed with the first query about one of them.
+    """
     times = []
     for query in asked:
         begin = time.perf_counter()
         next(p.answer([query]))
         times.append(time.perf_counter() - begin)
-    return sorted(times)[len(times) // 2]
+    return sorted(times)[len(times) // 2], max(times)
+
+
+def timed(measure: str, found: tuple[float, float], bar: float) -> dict[str, Any]:
+    """Returns a line of the results; the slowest query has to meet the bar."""
+    median, slowest = found
+    ours = f"{1000 * median:.0f} ms, slowest {1000 * slowest:.0f} ms"
+    more = {"seconds": median, "slowest": slowest}
+    return row(measure, ours, "", "", f"{1000 * bar:.0f} ms", slowest < bar, **more)
 
 
 def main() -> None:
@@ -50,20 +61,13 @@ def main() -> None:
         tails = [(h, r, None) for h, r, _ in triples]
         next(p.answer(tails[:1]))  # compiles, builds the relation graph
         for what, asked in (
-            ("a query; many are the first of their relation", tails[1:]),
+            ("a query; some are the first of their relations", tails[1:]),
             ("a query of a relation that was asked before", tails[1:]),
         ):
-            found = seconds(p, asked)
-            rows.append(
-                row(f"{name}: {what}", f"{1000 * found:.0f} ms", "", "", f"{1000 * bar:.0f} ms",
-                    found < bar, seconds=found)
-            )  # fmt: skip
+            rows.append(timed(f"{name}: {what}", seconds(p, asked), bar))
         next(p.answer([(triples[0][0], None, triples[0][2])]))
         found = seconds(p, [(h, None, t) for h, _, t in triples[1:]])
-        rows.append(
-            row(f"{name}: which relation holds between two entities", f"{1000 * found:.0f} ms",
-                "", "", f"{1000 * bar:.0f} ms", found < bar, seconds=found)
-        )  # fmt: skip
+        rows.append(timed(f"{name}: which relation holds between two entities", found, bar))
     write_results("any_graph", rows, 0)
 
 
