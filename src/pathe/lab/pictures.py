@@ -31,7 +31,7 @@ OURS = {  # names of points, by experiment on FB15k-237
 OURS_NAMED = "PathE"
 PRETRAINED = {  # measures of the pre-trained model that are shown, and their names
     "fb15k-237: a query of a relation that was asked before": "relation asked before",
-    "fb15k-237: a query; many are the first of their relation": "any query",
+    "fb15k-237: a query; some are the first of their relations": "any query",
 }
 PARTS = {  # variants that are shown, and their names
     "no bridges": "no bridges",
