@@ -183,6 +183,8 @@ WORKER = "Caught RuntimeError in DataLoader worker process 0.\nOriginal Tracebac
     [
         RuntimeError("can't start new thread"), RuntimeError("could not create a primitive"),
         RuntimeError(ALLOCATOR), RuntimeError(ENFORCED + ALLOCATOR), MemoryError(),
+        SystemError("error return without exception set"),  # of an extension that is loaded
+        ImportError("libx.so: failed to map segment from shared object"),
         RuntimeError(f"{WORKER}  at = 3\nRuntimeError: {ENFORCED}{ALLOCATOR}"),
         RuntimeError("unable to mmap 64 bytes from file </torch_9>: Cannot allocate memory (12)"),
         RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously"),
