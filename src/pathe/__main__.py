@@ -8,17 +8,19 @@ from typing import Any
 
 
 def main() -> None:
-    """Runs the command; Ctrl-C also ends it without a traceback while it is still loading."""
+    """Runs the command; Ctrl-C while it is loading or ending doesn't give a traceback."""
 
     def stop(signum: int, frame: Any) -> None:
         sys.stderr.write("stopped\n")
         raise SystemExit(128 + signum)
 
-    before = signal.signal(signal.SIGINT, stop)
-    from pathe.cli.main import main as run
+    signal.signal(signal.SIGINT, stop)
+    try:
+        from pathe.cli.main import main as run
 
-    signal.signal(signal.SIGINT, before)
-    run()
+        run()
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done; Python still cleans up
 
 
 if __name__ == "__main__":

@@ -189,6 +189,7 @@ WORKER = "Caught RuntimeError in DataLoader worker process 0.\nOriginal Tracebac
         RuntimeError("unable to mmap 64 bytes from file </torch_9>: Cannot allocate memory (12)"),
         RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously"),
         pa.ArrowMemoryError("malloc of size 9 failed"),
+        pa.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily"),
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB."),
     ],
     ids=repr,

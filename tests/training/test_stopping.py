@@ -178,3 +178,13 @@ def test_ctrl_c_while_the_command_loads_gives_no_traceback(delay):
     _, err = process.communicate(timeout=60)
     assert process.returncode in (0, 130), err
     assert "Traceback" not in err or "pathe/cli" not in err
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_python_cleans_up_changes_nothing():
+    """The command is done: its exit code stays, and nothing is said."""
+    code = "import atexit, os, signal, sys, typing; sys.argv[1:] = ['--help']; "
+    code += "atexit.register(os.kill, os.getpid(), signal.SIGINT); "
+    code += "from pathe.__main__ import main; main()"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")

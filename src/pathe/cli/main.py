@@ -28,10 +28,10 @@ from pathe.cli.use import embed, predict, pull, push, rules, schema, similar
 from pathe.core.errors import Interrupted, PatheError
 from pathe.core.files import FULL, reason
 
-# What torch, its workers, CUDA, oneDNN and Python say.
+# What torch, its workers, CUDA, oneDNN, Arrow and Python say.
 NO_MEMORY = re.compile(
     r"DefaultCPUAllocator: |unable to mmap .*Cannot allocate memory|CUDA error: out of memory|"
-    r"\Acould not create a primitive|\Acan't start new thread|"
+    r"\Acould not create a primitive|\Acan't start new thread|Failed to launch worker thread|"
     r"failed to map segment from shared object|\Aerror return without exception set"
 )
 OUT_OF_MEMORY = (
@@ -179,7 +179,7 @@ def _explain(error: Exception) -> tuple[int, str]:
             return 2, f"{where}can't be written ({reason(error)})"
         case PatheError() | OSError():
             return 2, str(error)
-        case MemoryError() | RuntimeError() | SystemError() | ImportError() if _is_memory(error):
+        case _ if _is_memory(error):
             return 2, OUT_OF_MEMORY
     if hasattr(error, "format_message"):  # of an option
         return 2, str(error.format_message())

@@ -264,7 +264,7 @@ def read_parts(job: Job, folder: Path) -> Iterator[pa.Table]:
     import pyarrow.parquet as pq
 
     for number in range(len(job.shards)):
-        yield pq.read_table(part_path(folder, number))
+        yield pq.read_table(part_path(folder, number), use_threads=False, pre_buffer=False)
 
 
 @cache

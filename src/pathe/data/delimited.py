@@ -34,7 +34,7 @@ from pathe.data.columns import (
     row_batches,
     split_suffix,
 )
-from pathe.data.room import Room
+from pathe.data.room import Room, check_threads
 
 _BLOCK = 8 << 20  # bytes per block of the fast parser; the slow one reads longer lines
 _OPEN_QUOTE = "a quote is opened here and never closed. Close it, or double quotes inside names."
@@ -155,6 +155,7 @@ def _fast_batches(path: Path, layout: _Layout) -> Iterator[list[Any]]:
     picked = [names[i] for i in layout.picks]
     quoted, types = layout.quoted, dict.fromkeys(names, pa.large_binary())
     how = {"quote_char": '"' if quoted else False, "double_quote": quoted}
+    check_threads(pa.cpu_count() + 1)  # those that parse, and one that reads ahead
     reader = pacsv.open_csv(
         _Ended(open_stream(path), layout) if quoted else open_stream(path),
         pacsv.ReadOptions(column_names=names, block_size=_BLOCK),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -35,6 +36,26 @@ class Room:
                 "large files in 2 GiB. To allow more, set the environment variable "
                 f"{MOST} to a number of GiB."
             )
+
+
+def check_threads(count: int) -> None:
+    """Raises MemoryError unless `count` threads can run at once.
+
+    Arrow's reader of text waits forever for a thread that the system doesn't start.
+    """
+    done = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in range(count):
+            thread = threading.Thread(target=done.wait, daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError as error:
+        raise MemoryError(f"{count} threads are needed; {len(started)} can be started") from error
+    finally:
+        done.set()
+        for thread in started:
+            thread.join()
 
 
 def _most() -> int | None:
