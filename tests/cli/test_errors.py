@@ -184,6 +184,8 @@ WORKER = "Caught RuntimeError in DataLoader worker process 0.\nOriginal Tracebac
         RuntimeError("can't start new thread"), RuntimeError("could not create a primitive"),
         RuntimeError(ALLOCATOR), RuntimeError(ENFORCED + ALLOCATOR), MemoryError(),
         SystemError("error return without exception set"),  # of an extension that is loaded
+        SystemError("<function _find_and_load> returned NULL without setting an exception"),
+        TypeError("Couldn't build proto file into descriptor pool: out of memory"),
         ImportError("libx.so: failed to map segment from shared object"),
         RuntimeError(f"{WORKER}  at = 3\nRuntimeError: {ENFORCED}{ALLOCATOR}"),
         RuntimeError("unable to mmap 64 bytes from file </torch_9>: Cannot allocate memory (12)"),
@@ -197,6 +199,27 @@ WORKER = "Caught RuntimeError in DataLoader worker process 0.\nOriginal Tracebac
 def test_too_little_memory_is_a_readable_error(monkeypatch, place, error):
     def fails(*given, **more):
         raise error
+
+    monkeypatch.setattr(main, "app", fails)
+    assert "out of memory: request less" in refused("analyze", "data", cwd=place)
+
+
+def test_too_little_memory_to_tell_an_error_is_told(monkeypatch, place):
+    def fails(error):
+        raise MemoryError
+
+    monkeypatch.setattr(main, "_explain", fails)
+    assert "out of memory: request less" in refused("analyze", "nothing", cwd=place)
+
+
+def test_an_error_of_an_import_that_lacks_memory_is_told_as_such(monkeypatch, place):
+    """As llvmlite raises it."""
+
+    def fails(*given, **more):
+        try:
+            raise OSError("libllvmlite.so: failed to map segment from shared object")
+        except OSError as error:
+            raise OSError("Could not find/load shared object file 'libllvmlite.so'") from error
 
     monkeypatch.setattr(main, "app", fails)
     assert "out of memory: request less" in refused("analyze", "data", cwd=place)

@@ -344,9 +344,12 @@ def test_two_processes_do_not_share_parts(tmp_path):
         run_job(squares(), tmp_path)
 
 
-def test_a_worker_without_memory_names_its_node(monkeypatch):
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")], ids=repr
+)
+def test_a_worker_without_memory_names_its_node(monkeypatch, error):
     def fails(first, stop):
-        raise MemoryError
+        raise error
 
     monkeypatch.setattr(worker, "_open", lambda given: fails)
     assert worker.run([], (0, 1), "there") == {"node": "there", "error": "out of memory."}

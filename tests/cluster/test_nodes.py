@@ -376,6 +376,45 @@ def test_a_node_with_a_full_disk_is_named_and_nothing_is_lost(cluster, tmp_path)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("megabytes", [1, 30])
+def test_a_node_with_too_little_memory_loses_nothing(cluster, tmp_path, megabytes):
+    """It is named, or the system has ended its workers; the rest is done elsewhere."""
+    env = {"PATHE_TEST_MEMORY": str(megabytes << 20)}
+    node = cluster.add_node(num_cpus=1, env_vars=env, **cluster.small)
+    job, folder = vectors_of_a_prepared_graph(tmp_path), tmp_path / "parts"
+    slowed = replace(job, work=Slowed(job.work, seconds=0.5))
+    with pytest.raises(PatheError, match="out of memory") as found:
+        run_job(slowed, folder, backend(cluster))
+    said = str(found.value)
+    assert f"({node.node_id[:8]}): out of memory." in said or "its worker died" in said
+    assert "run the same command again" in said
+    cluster.remove_node(node)
+    kept, said = len(list(folder.glob("part-*"))), []
+    run_job(slowed, folder, backend(cluster), say=said.append)
+    assert kept == 0 or said[0].startswith(f"{kept} of 10 parts")
+    run_job(job, tmp_path / "here")
+    for number in range(10):
+        one, other = (part_path(tmp_path / name, number) for name in ("parts", "here"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_shard_that_ends_every_worker_is_named_and_nothing_is_lost(cluster, tmp_path):
+    """As one that needs more memory than any node has: the system kills its workers."""
+    folder = tmp_path / "parts"
+    with pytest.raises(PatheError, match="possibly out of memory") as found:
+        run_job(squares(18, 3, seconds=0.2, fatal=9), folder, backend(cluster))
+    assert "Shard 3 failed" in str(found.value)
+    assert "run the same command again" in str(found.value)
+    kept, said = len(list(folder.glob("part-*"))), []
+    run_job(squares(18, 3), folder, say=said.append)
+    assert said[0].startswith(f"{kept} of 6 parts")
+    assert pa.concat_tables(read_parts(squares(18, 3), folder))["square"].to_pylist() == [
+        n * n for n in range(18)
+    ]
+
+
+@pytest.mark.slow
 def test_a_search_on_a_cluster_finds_what_one_process_finds(cluster, tmp_path):
     """Missing facts: every query is asked on some node; a copy of the graph on one of them."""
     toy().save(tmp_path / "data")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,8 @@ from pathe.cluster.job import Compute, Job, shards_of
 class Squares:
     """Squares numbers. The first process that gets the shard `fatal` is killed there.
 
+    Without `marks`, every process is.
+
     Nodes with PATHE_TEST_FULL in their environment have a full disk.
     """
 
@@ -27,7 +32,7 @@ class Squares:
 
     def open(self) -> Compute:
         def compute(first: int, stop: int) -> pa.Table:
-            if first == self.fatal and self.marks is not None:
+            if first == self.fatal:
                 _die_once(self.marks)
             time.sleep(self.seconds)
             if "PATHE_TEST_FULL" in os.environ:
@@ -37,10 +42,26 @@ class Squares:
         return compute
 
 
-def _die_once(marks: Path) -> None:
-    """Kills this process, unless another one has been killed here."""
+@contextmanager
+def _limited() -> Iterator[None]:
+    """Limits the memory that is taken meanwhile; Ray itself has what it needs."""
+    more = os.environ.get("PATHE_TEST_MEMORY")
+    before, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if more is not None:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most = pages * os.sysconf("SC_PAGE_SIZE") + int(more)
+        resource.setrlimit(resource.RLIMIT_AS, (most, hard))
     try:
-        (marks / "killed").touch(exist_ok=False)
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (before, hard))
+
+
+def _die_once(marks: Path | None) -> None:
+    """Kills this process, unless there are marks and another one has been killed here."""
+    try:
+        if marks is not None:
+            (marks / "killed").touch(exist_ok=False)
     except FileExistsError:
         return
     os.kill(os.getpid(), signal.SIGKILL)
@@ -52,7 +73,10 @@ def squares(n: int = 20, size: int = 3, **how) -> Job:
 
 @dataclass(frozen=True)
 class Slowed:
-    """Work that takes longer, so that all nodes get a part of it, or is fatal once."""
+    """Work that takes longer, so that all nodes get a part of it, or is fatal once.
+
+    Nodes with PATHE_TEST_MEMORY in their environment have so many bytes for it.
+    """
 
     work: Any
     seconds: float
@@ -64,12 +88,14 @@ class Slowed:
         return self.work.source
 
     def open(self) -> Compute:
-        compute = self.work.open()
+        with _limited():
+            compute = self.work.open()
 
         def slowly(first: int, stop: int) -> pa.Table:
             time.sleep(self.seconds)
             if first == self.fatal and self.marks is not None:
                 _die_once(self.marks)
-            return compute(first, stop)
+            with _limited():
+                return compute(first, stop)
 
         return slowly

@@ -143,9 +143,11 @@ def test_two_processes_with_one_output(ordeal, forks, inputs, tmp_path, tally, e
 
 
 def ended_by_system(end):
-    """Whether a signal has ended a command, or the loader of libraries, which says so and exits."""
+    """Whether a signal has ended a command, the loader of libraries, or Python at its own end."""
     loader = end.code == 127 and "cannot allocate memory for thread-local data: ABORT" in end.said
-    return loader or (isinstance(end.code, int) and end.code < 0)
+    lost = "SystemError: error return without exception set"  # after all was said
+    python = end.said.startswith("error: out of memory") and end.said.rstrip().endswith(lost)
+    return loader or python or (isinstance(end.code, int) and end.code < 0)
 
 
 @of_each

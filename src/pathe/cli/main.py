@@ -6,7 +6,6 @@ import atexit
 import gc
 import inspect
 import json
-import re
 import signal
 import sys
 import threading
@@ -25,15 +24,9 @@ from pathe.cli.output import err, out, prepare_output, tell
 from pathe.cli.pretrain import pretrain
 from pathe.cli.serve import serve
 from pathe.cli.use import embed, predict, pull, push, rules, schema, similar
-from pathe.core.errors import Interrupted, PatheError
+from pathe.core.errors import Interrupted, PatheError, lacks_memory
 from pathe.core.files import FULL, reason
 
-# What torch, its workers, CUDA, oneDNN, Arrow and Python say.
-NO_MEMORY = re.compile(
-    r"DefaultCPUAllocator: |unable to mmap .*Cannot allocate memory|CUDA error: out of memory|"
-    r"\Acould not create a primitive|\Acan't start new thread|Failed to launch worker thread|"
-    r"failed to map segment from shared object|\Aerror return without exception set"
-)
 OUT_OF_MEMORY = (
     "out of memory: request less at once, e.g. smaller batches, or use a machine with more memory"
 )
@@ -114,15 +107,24 @@ def main() -> None:
     threading.excepthook = _end_of_thread
     args = [a for a in sys.argv[1:] if a != "--debug"]
     as_json = any(a in ("--json", "--jsonl") for a in args)
-    with _stoppable():
-        if len(args) < len(sys.argv) - 1:
+    if len(args) < len(sys.argv) - 1:
+        with _stoppable():
             app(args)
-            return
-        try:
-            _run(args, as_json)
-        except Exception as error:
-            code, text = _explain(error)
-            _fail(error, text, code, as_json)
+        return
+    try:
+        with _stoppable():
+            _guarded(args, as_json)
+    except MemoryError as error:  # while another error was being told
+        _fail(error, OUT_OF_MEMORY, 2, as_json)
+
+
+def _guarded(args: list[str], as_json: bool) -> None:
+    """Runs a command and tells its error."""
+    try:
+        _run(args, as_json)
+    except Exception as error:
+        code, text = _explain(error)
+        _fail(error, text, code, as_json)
 
 
 def _run(args: list[str], as_json: bool) -> None:
@@ -177,21 +179,15 @@ def _explain(error: Exception) -> tuple[int, str]:
         case OSError() if error.errno in FULL:
             where = f"{error.filename}: " if error.filename else ""
             return 2, f"{where}can't be written ({reason(error)})"
-        case PatheError() | OSError():
+        case PatheError():
             return 2, str(error)
-        case _ if _is_memory(error):
+        case _ if lacks_memory(error):
             return 2, OUT_OF_MEMORY
+        case OSError():
+            return 2, str(error)
     if hasattr(error, "format_message"):  # of an option
         return 2, str(error.format_message())
     raise error
-
-
-def _is_memory(error: Exception) -> bool:
-    """Whether an error says that there is too little memory."""
-    torch = sys.modules.get("torch")
-    if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
-        return True
-    return NO_MEMORY.search(str(error)) is not None
 
 
 def _fail(error: Exception, text: str, code: int, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pathe.cluster.graphs import NotHere, use_blocks
 from pathe.cluster.job import Compute, make_part
-from pathe.core.errors import PatheError
+from pathe.core.errors import PatheError, lacks_memory
 from pathe.core.files import reason
 
 _opened: dict[Any, Compute] = {}  # by the reference to its work: one
@@ -22,11 +22,13 @@ def run(given: list[Any], shard: tuple[int, int], node: str) -> dict[str, Any]:
         return {"part": make_part(table, time.perf_counter() - start, node)}
     except NotHere:
         return {"node": node, "wants": "blocks"}
-    except MemoryError:
-        return {"node": node, "error": "out of memory."}
     except PatheError as error:
         return {"node": node, "error": str(error)}
-    except OSError as error:
+    except Exception as error:
+        if lacks_memory(error):
+            return {"node": node, "error": "out of memory."}
+        if not isinstance(error, OSError):
+            raise
         where = f" ({error.filename})" if error.filename else ""
         return {"node": node, "error": f"{reason(error)}{where}."}
 

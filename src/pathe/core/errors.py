@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import re
+import sys
 from collections.abc import Iterable
+
+# What torch, its workers, CUDA, oneDNN, Arrow and Python say.
+_NO_MEMORY = re.compile(
+    r"DefaultCPUAllocator: |unable to mmap .*Cannot allocate memory|CUDA error: out of memory|"
+    r"\Acould not create a primitive|\Acan't start new thread|Failed to launch worker thread|"
+    r"failed to map segment from shared object|\Aerror return without exception set|"
+    r"returned NULL without setting an exception|: out of memory\Z"
+)
 
 
 class PatheError(Exception):
@@ -37,6 +47,17 @@ class Interrupted(PatheError):
         super().__init__(text)
         self.signum = signum
         self.code = 128 + signum  # as shells report a process that was ended by a signal
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Whether an error, or one that led to it, says that there is too little memory."""
+    torch = sys.modules.get("torch")
+    if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
+        return True
+    if _NO_MEMORY.search(str(error)):
+        return True
+    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return before is not None and lacks_memory(before)
 
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> str:
