@@ -81,6 +81,14 @@ def test_a_bad_row_is_located_in_its_part(tmp_path):
         KnowledgeGraph.read(tmp_path)
 
 
+@pytest.mark.parametrize("note", ["README.md", "readme.txt", "LICENSE", "About.md", "_SUCCESS"])
+def test_notes_beside_parts_are_not_read(tmp_path, note):
+    (tmp_path / "part-0.tsv").write_text("a\tr\tb\n")
+    (tmp_path / "part-1.tsv").write_text("b\tr\tc\n")
+    (tmp_path / note).write_text("A graph of three entities.\n")
+    assert len(KnowledgeGraph.read(tmp_path).train) == 2
+
+
 def test_files_of_several_formats_are_no_parts(tmp_path):
     (tmp_path / "a.tsv").write_text("a\tr\tb\n")
     (tmp_path / "b.csv").write_text("a,r,b\n")

@@ -8,6 +8,7 @@ from pathe.core.errors import DataError
 from pathe.data.columns import split_suffix
 
 SPLITS = ("train", "valid", "test")
+_NOTES = ("readme", "license", "licence", "notice", "citation", "changelog")  # and any .md
 _ALIASES = {"training": "train", "dev": "valid", "validation": "valid", "testing": "test"}
 
 
@@ -33,7 +34,8 @@ def _split_of(stem: str) -> str:
 def part_files(folder: Path) -> list[Path]:
     """Returns the files of a folder of parts, as part-00000.parquet; none if it is another kind.
 
-    The parts have one format, compressed or not. Files whose names start with . or _ don't count.
+    The parts have one format, compressed or not. Files whose names start with . or _ don't count,
+    nor do notes such as README.md.
     """
     paths = _shown(folder)
     formats = {split_suffix(path)[1] for path in paths}
@@ -47,7 +49,12 @@ def readable_files(folder: Path) -> list[Path]:
 
 def _shown(folder: Path) -> list[Path]:
     paths = [path for path in sorted(folder.iterdir()) if path.is_file()]
-    return [path for path in paths if not path.name.startswith((".", "_"))]
+    return [path for path in paths if not path.name.startswith((".", "_")) and not _is_note(path)]
+
+
+def _is_note(path: Path) -> bool:
+    stem, _, suffix = path.name.lower().partition(".")
+    return stem in _NOTES or suffix == "md"
 
 
 def stems(folder: Path) -> dict[str, list[Path]]:
