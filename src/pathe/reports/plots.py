@@ -36,7 +36,7 @@ def plot_analysis(result: dict[str, Any], path: Path) -> None:
     title = (
         f"{shorten(result['name'], 60)}: {counts['entities_in_train']:,} entities, "
         f"{counts['relations_in_train']:,} relations, {counts['triples']['train']:,} training "
-        f"triples ({result['verdict']['grade']})"
+        f"triples (vectors alone: {result['verdict']['grade']})"
     )
     panels = (_degrees, _relations, _contexts, _hops)
     plot_figure(path, title, [partial(draw, result=result) for draw in panels])

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
     Rows = Iterable[tuple[str | Text, ...]]
 
+PRE_TRAINED = (
+    "The pre-trained model also reads the paths between two entities, so the verdict isn't about "
+    "it. `pathe evaluate DATA` measures how well it does; add --split 0.8,0.1,0.1 if no facts are "
+    "held out."
+)
 COLOURS = {"well suited": "green", "workable": "yellow", "poorly suited": "red"}
 RULES = 3  # relations shown per kind of leakage
 NO_ANSWERS = "no answers left: all are known or left out"
@@ -95,8 +100,11 @@ def analysis(result: dict[str, Any]) -> Iterator[RenderableType]:
     if counts := result["inference"]:
         yield _topic("Inference graph (other entities, same relations)", _counts(counts))
     grade = result["verdict"]["grade"]
-    yield f"[bold]Verdict:[/] [bold {COLOURS.get(grade, 'bold')}]{grade}[/]"
-    for sentence in result["verdict"]["sentences"]:
+    yield f"[bold]Verdict on vectors alone:[/] [bold {COLOURS.get(grade, 'bold')}]{grade}[/]"
+    sentences = [*result["verdict"]["sentences"]]
+    if result["counts"]["triples"]["train"]:
+        sentences.append(PRE_TRAINED)
+    for sentence in sentences:
         yield Padding(Text(sentence), (0, 0, 0, 2), expand=False)
 
 
