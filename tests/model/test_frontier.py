@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.graphs import DEVICES, sorted_triples, toy
 from support.kernels import kernels_off
-from support.models import any_graph_artifact
+from support.models import BRIDGE, any_graph_artifact, artifact_of
 
 from pathe.core.types import PARTS
 from pathe.graph.adjacency import build_graph
@@ -33,7 +33,7 @@ from pathe.model.frontier import (
     subgraph_of,
 )
 from pathe.model.propagation import between
-from pathe.model.scorer import GraphScorer
+from pathe.model.scorer import GraphScorer, VectorScorer
 from pathe.predict.connections import connections
 
 HOPS = 3
@@ -243,22 +243,36 @@ def test_between_two_entities_are_those_on_paths():
         assert ((b, target) in rows[0]) == (target in in_reach(edges, keep, source))
 
 
-def scorers(kg, *sizes, device="cpu"):
-    artifact, prepared = any_graph_artifact(), PreparedGraph(kg, device)
+KINDS = ("any graph", "table", "vectors")
+
+
+def scorers(kg, *sizes, device="cpu", kind="any graph"):
+    """Scorers of one model with frontiers of these sizes."""
+    match kind:
+        case "any graph":
+            artifact = any_graph_artifact()
+        case "table":
+            artifact = artifact_of(kg, **BRIDGE)
+        case "vectors":
+            artifact = artifact_of(kg)
+    prepared = PreparedGraph(kg, device)
     return [build_scorer(artifact.model, artifact.config, prepared, frontier=k) for k in sizes]
 
 
 @pytest.fixture
 def always(monkeypatch):
     """A frontier of all entities is used, too, instead of the exact way."""
-    monkeypatch.setattr(GraphScorer, "frontier", property(lambda self: self._frontier))
+    for kind in (GraphScorer, VectorScorer):
+        monkeypatch.setattr(kind, "_frontier_size", lambda self, wanted: wanted)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("part", PARTS)
-def test_scores_are_exact_if_all_entities_are_kept(part, device, always):
+def test_scores_are_exact_if_all_entities_are_kept(part, device, kind, always):
     kg = toy()
-    exact, kept = scorers(kg, 0, kg.n_entities, device=device)
+    exact, kept = scorers(kg, 0, kg.n_entities, device=device, kind=kind)
+    assert (exact.frontier, kept.frontier) == (0, 0 if kind == "vectors" else kg.n_entities)
     triples = exact.prepared.triples("test")
     close = {"atol": 1e-5, "rtol": 1e-4}
     torch.testing.assert_close(kept.scores(triples, part), exact.scores(triples, part), **close)
@@ -267,22 +281,24 @@ def test_scores_are_exact_if_all_entities_are_kept(part, device, always):
     assert torch.equal(*ranks)
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("most", [1, 4, 20, 1000])
-def test_a_triple_has_the_score_of_its_query(part, most, always):
+def test_a_triple_has_the_score_of_its_query(part, most, kind, always):
     kg = toy()
-    [found] = scorers(kg, most)
+    [found] = scorers(kg, most, kind=kind)
     triple = found.prepared.triples("test")[0]
     place = int(triple[PARTS.index(part)])
     expected = float(found.scores(triple[None], part)[0, place])
     assert found.triple(triple, part).without() == pytest.approx(expected, abs=1e-4)
 
 
-def test_explanations_name_the_same_paths_as_exact_ones(always):
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_explanations_name_the_same_paths_as_exact_ones(kind, always):
     kg = toy()
     triple = PreparedGraph(kg).triples("test")[0]
     paths = []
-    for found in scorers(kg, 0, kg.n_entities):
+    for found in scorers(kg, 0, kg.n_entities, kind=kind):
         score = found.bridge_score(triple, "tail")
         paths.append([path.triples for path in connections(score, 5)])
         if first := connections(score, 1):
@@ -300,9 +316,27 @@ def test_few_kept_entities_leave_the_others_their_context_score():
     assert int((scores[0] - contexts).abs().gt(1e-6).sum()) <= 2
 
 
-def test_two_runs_are_equal_and_chunks_change_nothing(monkeypatch, always):
+def test_few_kept_entities_leave_the_others_their_score_of_vectors():
     kg = toy()
-    [found] = scorers(kg, 5)
+    [found] = scorers(kg, 2, kind="table")
+    triples = found.prepared.triples("test")[:1]
+    scores = found.scores(triples, "tail")
+    alone = found._vector_scores(triples[:, 0], triples[:, 1], "tail")
+    assert 0 < int((scores - alone).abs().gt(1e-6).sum()) <= 2
+
+
+def test_only_models_for_any_graph_have_a_frontier_by_default(monkeypatch):
+    monkeypatch.setattr(frontier, "LARGE", 1)
+    monkeypatch.setattr(frontier, "MOST", 3)
+    for kind, most in (("any graph", 3), ("table", 0), ("vectors", 0)):
+        [found] = scorers(toy(), None, kind=kind)
+        assert found.frontier == most
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_two_runs_are_equal_and_chunks_change_nothing(monkeypatch, kind, always):
+    kg = toy()
+    [found] = scorers(kg, 5, kind=kind)
     triples = found.prepared.triples("test")
     before = found.scores(triples, "tail")
     assert torch.equal(before, found.scores(triples, "tail"))

@@ -321,7 +321,8 @@ class ModelOnData(ModelFiles):
     frontier: int | None = option(
         None,
         "Entities per query that messages pass between, e.g. [cyan]4096[/]; 0: all, which is "
-        "exact. Default: all, or 4096 for graphs of a million triples and more.",
+        "exact. Default: all; for models that work on any graph, 4096 on graphs of a million "
+        "triples and more.",
         show_default=False,
     )
     add: Path | None = option(

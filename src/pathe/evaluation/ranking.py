@@ -23,7 +23,7 @@ from pathe.model.artifact import Artifact, load_model
 from pathe.model.builder import build_scorer, paper_count
 from pathe.model.pathe import count_parameters
 from pathe.model.ranks import Ranks, join
-from pathe.model.scorer import GraphScorer, Scorer
+from pathe.model.scorer import Scorer
 
 # ranks these parts of triples among all candidates
 RankParts = Callable[[Scorer, Tensor, tuple[Part, ...]], dict[Part, Ranks]]
@@ -80,7 +80,7 @@ def evaluate(
         "unknown_relations_dropped": n_dropped,
         "n_candidates": kg.n_relations if task == "relation" else n_negatives or kg.n_entities,
         "n_paths": scorer.n_paths,
-        "frontier": scorer.frontier if isinstance(scorer, GraphScorer) else 0,
+        "frontier": scorer.frontier,
         "evaluation_seed": scorer.seed,
         "parameters": count_parameters(artifact.model),
         "parameters_as_published": paper_count(config, kg.n_relations),

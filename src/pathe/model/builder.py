@@ -152,14 +152,15 @@ def build_scorer(
 ) -> Scorer:
     """Builds the scorer of a model on a graph, by default with evaluation's paths and seed.
 
-    `frontier` is for models that work on any graph: see `GraphScorer`.
+    `frontier` is the number of entities per query that bridges pass messages between; 0: all. Only
+    models that work on any graph have one by default, on large graphs.
     """
     seed = derived_seed(config.seed, TEST) if seed is None else seed
     model = on_device(model, prepared.device).eval()
     if isinstance(model, FoundationModel):
         return GraphScorer(model, prepared, seed, frontier=frontier)
     featurizer = build_featurizer(config, prepared, n_paths or config.eval_paths)
-    return VectorScorer(model, featurizer, seed)
+    return VectorScorer(model, featurizer, seed, frontier)
 
 
 def replace_graph(
@@ -183,7 +184,7 @@ def scorer_without(scorer: Scorer, config: Config, triples_N3: Tensor) -> Scorer
         case VectorScorer():
             smaller = scorer.prepared.without(triples_N3)
             featurizer = build_featurizer(config, smaller, scorer.featurizer.n_paths)
-            return VectorScorer(scorer.model, featurizer, scorer.seed)
+            return VectorScorer(scorer.model, featurizer, scorer.seed, scorer.frontier)
     raise TypeError(f"an unknown scorer: {type(scorer)}")
 
 

@@ -16,9 +16,10 @@ from pathe.core.types import PARTS, Part, Progress, Side
 from pathe.graph.held_out import HeldOut
 from pathe.graph.known import KnownTriples
 from pathe.graph.prepared import PreparedGraph
+from pathe.model.bridge import Bridge
 from pathe.model.featurizer import Featurizer
 from pathe.model.foundation import BRIDGED, FoundationModel, bridged_relations, view
-from pathe.model.frontier import Frontier, frontier_size
+from pathe.model.frontier import Frontier, frontier_of, frontier_size
 from pathe.model.heads import Ranker
 from pathe.model.left_out import BridgeScore, ContextScore, PathScore, TripleScore
 from pathe.model.pathe import PathE
@@ -205,6 +206,17 @@ class Scorer(ABC):
             else:
                 scores[rows_K] += found_FE[places_K[:, None], candidates_BN[rows_K]]
 
+    def _frontier_size(self, wanted: int | None) -> int:
+        n_triples, n_entities = self.prepared.graph.n_triples, self.prepared.n_entities
+        return frontier_size(wanted, n_triples, n_entities)
+
+    def _queries_at_once(self, dim: int) -> int:
+        """Returns how many distinct queries bridges score per chunk."""
+        if not self.frontier:
+            return self._states_at_once(dim)
+        chunk = min(FRONTIER_ROWS // self.frontier, FRONTIER_SCORES // self.prepared.n_entities)
+        return max(chunk, 1)
+
     def _states_at_once(self, dim: int) -> int:
         """Returns how many queries to propagate per chunk: on a CPU, as many as fit its cache."""
         device = self.prepared.device
@@ -216,11 +228,16 @@ class Scorer(ABC):
 class VectorScorer(Scorer):
     """Scores with entity vectors, which are encoded when first needed, and bridges if any.
 
-    A score is the sum of the vectors' score and the bridges' score.
+    A score is the sum of the vectors' score and the bridges' score. With a frontier, bridges add
+    nothing to entities that it doesn't keep.
     """
 
-    def __init__(self, model: PathE, featurizer: Featurizer, seed: int = 0) -> None:
+    def __init__(
+        self, model: PathE, featurizer: Featurizer, seed: int = 0, frontier: int | None = None
+    ) -> None:
+        """`frontier` is what `frontier_size` calls wanted, but by default there is none."""
         self.model, self.seed, self.n_paths = model, seed, featurizer.n_paths
+        self._frontier = frontier or 0
         self.vectors = EntityVectors(model, featurizer, seed)
 
     @property
@@ -234,6 +251,10 @@ class VectorScorer(Scorer):
     @property
     def bridged(self) -> bool:
         return self.model.bridge is not None
+
+    @property
+    def frontier(self) -> int:
+        return self._frontier_size(self._frontier) if self.bridged else 0
 
     def ensure(self, entities: Tensor, progress: Progress | None = None) -> None:
         self.vectors.ensure(entities, progress)
@@ -252,17 +273,38 @@ class VectorScorer(Scorer):
         side: Side,
         candidates_BN: Tensor | None = None,
     ) -> Tensor:
-        head, bridge = self.model.head, self.model.bridge
+        scores = self._vector_scores(entities_B, relations_B, side, candidates_BN)
+        if (bridge := self.model.bridge) is not None:
+            keep_M = self.prepared.edges.keep()
+            score_all = partial(self._bridge_scores, bridge, keep_M, side)
+            queries, chunk = (entities_B, relations_B, side), self._queries_at_once(bridge.dim)
+            self._add_distinct(scores, queries, candidates_BN, score_all, chunk)
+        return scores
+
+    def _vector_scores(
+        self,
+        entities_B: Tensor,
+        relations_B: Tensor,
+        side: Side,
+        candidates_BN: Tensor | None = None,
+    ) -> Tensor:
+        """Returns the scores without bridges."""
+        head = self.model.head
         candidates = self.vectors.candidates(side, candidates_BN)
         query = head.query(self.vectors.rows(entities_B), relations_B, side)
         score = head.score_all if candidates_BN is None else head.score
-        scores = score(query, candidates).float()
-        if bridge is not None:
-            edges = self.prepared.edges
-            score_all = partial(bridge.links, edges, edges.keep())
-            queries, chunk = (entities_B, relations_B, side), self._states_at_once(bridge.dim)
-            self._add_distinct(scores, queries, candidates_BN, score_all, chunk)
-        return scores
+        return score(query, candidates).float()
+
+    def _bridge_scores(
+        self, bridge: Bridge, keep_M: Tensor, side: Side, sources_F: Tensor, kinds_F: Tensor
+    ) -> Tensor:
+        """Returns what bridges add to the scores of all entities."""
+        edges, rows = self.prepared.edges, None
+        if self.frontier:
+            alone_FE = self._vector_scores(sources_F, kinds_F % edges.n_relations, side)
+            frontier = Frontier(self.frontier, context_BE=alone_FE)
+            rows = frontier_of(edges, keep_M, sources_F, len(bridge.rounds), frontier)
+        return bridge.links(edges, keep_M, sources_F, kinds_F, rows)
 
     @torch.no_grad()
     def relations(self, heads_B: Tensor, tails_B: Tensor) -> Tensor:
@@ -270,9 +312,12 @@ class VectorScorer(Scorer):
         scores_BR = self.model.relation_scores(heads, tails).float()
         if (bridge := self.model.bridge) is not None:
             edges = self.prepared.edges
-            keep_M, chunk = edges.keep(), self._states_at_once(bridge.dim)
-            pairs = zip(heads_B.split(chunk), tails_B.split(chunk), strict=True)
-            found = [bridge.pairs(edges, keep_M, heads_C, tails_C) for heads_C, tails_C in pairs]
+            keep_M, chunk, found = edges.keep(), self._queries_at_once(bridge.dim), []
+            for ends in zip(heads_B.split(chunk), tails_B.split(chunk), strict=True):
+                rows = None
+                if self.frontier:
+                    rows = bridge.frontier_between(edges, keep_M, *ends, self.frontier)
+                found.append(bridge.pairs(edges, keep_M, *ends, rows))
             scores_BR = scores_BR + torch.cat(found)
         return scores_BR
 
@@ -296,7 +341,15 @@ class VectorScorer(Scorer):
     ) -> BridgeScore | None:
         if self.model.bridge is None:
             return None
-        return BridgeScore(self.model.bridge, self.prepared.edges, triple_3, part, held_out)
+        rows: Frontier | None = None
+        if self.frontier:
+            alone_1E = None
+            if part != "relation":
+                source_1, relation_1 = triple_3[2 if part == "head" else 0, None], triple_3[1, None]
+                alone_1E = self._vector_scores(source_1, relation_1, part)
+            rows = Frontier(self.frontier, context_BE=alone_1E)
+        edges = self.prepared.edges
+        return BridgeScore(self.model.bridge, edges, triple_3, part, held_out, frontier=rows)
 
     def _ranker(self, part: Part, budget: int | None) -> tuple[Ranker | None, int]:
         if part == "relation" or self.bridged:
@@ -353,8 +406,7 @@ class GraphScorer(Scorer):
 
     @property
     def frontier(self) -> int:
-        n_triples, n_entities = self.prepared.graph.n_triples, self.prepared.n_entities
-        return frontier_size(self._frontier, n_triples, n_entities)
+        return self._frontier_size(self._frontier)
 
     def ensure(self, entities: Tensor, progress: Progress | None = None) -> None:
         """Does nothing: entities aren't encoded."""
@@ -377,20 +429,13 @@ class GraphScorer(Scorer):
     ) -> Tensor:
         n = self.prepared.n_entities if candidates_BN is None else candidates_BN.shape[1]
         scores = torch.zeros(len(entities_B), n, device=entities_B.device)
-        queries, chunk = (entities_B, relations_B, side), self._links_at_once()
+        queries, chunk = (entities_B, relations_B, side), self._queries_at_once(self._dim)
         self._add_distinct(scores, queries, candidates_BN, self._score_all, chunk)
         return scores
 
-    def _links_at_once(self) -> int:
-        """Returns how many distinct queries are scored at once."""
-        if not self.frontier:
-            return self._states_at_once(self._dim)
-        chunk = min(FRONTIER_ROWS // self.frontier, FRONTIER_SCORES // self.prepared.n_entities)
-        return max(chunk, 1)
-
     @property
     def one_by_one(self) -> bool:
-        return self._links_at_once() == 1
+        return self._queries_at_once(self._dim) == 1
 
     def _score_all(self, sources_F: Tensor, kinds_F: Tensor) -> Tensor:
         """Returns (F, E) scores of all entities."""

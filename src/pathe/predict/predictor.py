@@ -150,8 +150,8 @@ class Predictor:
     ) -> None:
         """`frontier` is the number of entities per query that bridges pass messages between.
 
-        0 is all of them, which is exact. By default, only graphs of a million triples and more have
-        a frontier. It is for models that work on any graph.
+        0 is all of them, which is exact. By default, models that work on any graph have a frontier
+        on graphs of a million triples and more, and others have none.
         """
         check_frontier(frontier)
         model, kg = _model_and_graph(model, kg)
