@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from support.folders import folder_of
 from support.models import artifact_of
 
 from pathe.cli import main
-from pathe.core.errors import DataError
+from pathe.core.errors import DataError, lacks_memory
 from pathe.data.knowledge_graph import KnowledgeGraph
 from pathe.model.artifact import save_model
 
@@ -223,6 +224,34 @@ def test_an_error_of_an_import_that_lacks_memory_is_told_as_such(monkeypatch, pl
 
     monkeypatch.setattr(main, "app", fails)
     assert "out of memory: request less" in refused("analyze", "data", cwd=place)
+
+
+def test_errors_that_lead_to_each_other_are_looked_at_once():
+    """As Python chains them where a cleanup raises an earlier error again."""
+    one, other = ValueError("one"), KeyError("other")
+    one.__context__, other.__context__ = other, one
+    assert not lacks_memory(one)
+    other.__context__ = MemoryError()
+    assert lacks_memory(one)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_error_that_a_signal_turns_into_is_not_told(monkeypatch, capsys, name):
+    """Python 3.11 replaces what is raised in `__set_name__`, for one."""
+    number = getattr(signal, name)
+
+    def fails(*given, **more):
+        try:
+            signal.raise_signal(number)
+        except SystemExit as ended:
+            raise RuntimeError("Error calling __set_name__") from ended
+
+    monkeypatch.setattr(main, "app", fails)
+    monkeypatch.setattr(sys, "argv", ["pathe", "analyze", "data"])
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+    assert ended.value.code == 128 + number
+    assert "stopped by" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pathe.core.errors import ModelError, PatheError
 from pathe.data.vocabulary import Vocabulary
 from pathe.model import artifact as artifact_module
 from pathe.model.artifact import Artifact, load_model, save_model
-from pathe.model.builder import build_model
+from pathe.model.builder import build, build_model, weight_shapes
 
 NAMES = ["born in", "größer als", 'says "hi"', "日本"]
 
@@ -43,6 +43,21 @@ def test_a_model_comes_back_as_it_was(folder):
         "README.md", "config.json", "model.safetensors", "relations.json",
     ]  # fmt: skip
     assert load_model(folder.parent).config == config  # a run holds a model
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"relation_vectors": "graph", "bridge": "paths"}, {"aggregator": "mean"},
+        {"relation_vectors": "both", "bridge": "paths"}, {"aggregator": "lstm"},
+        {"bridge": "paths", "task": "multi"}, {"aggregator": "transformer-joint"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_shapes_are_those_of_the_built_model(more):
+    config = configure(settings={"dim": 8, "feedforward": 8} | more)
+    expected = {name: weight.shape for name, weight in build(config, 3).state_dict().items()}
+    assert weight_shapes(config, 3) == expected
 
 
 def test_the_card_is_in_the_hubs_format(folder):

@@ -325,3 +325,24 @@ print([m for m in ("pandas", "lightning", "pykeen", "matplotlib", "sklearn") if 
 """
     code = f"import sys; sys.argv = ['', {str(tmp_path)!r}]\n" + code
     assert run_python(code).strip() == "[]"
+
+
+@pytest.mark.parametrize("model", [[], ["umls"]])
+def test_a_command_loads_no_compiler_and_no_pandas(tmp_path, model):
+    """torch's compiler and pandas would take half of the time to the first answer."""
+    rows = [("a", "isa", "b"), ("b", "isa", "c"), ("c", "isa", "a"), ("a", "isa", "c")]
+    (tmp_path / "g.csv").write_text("".join(f"{','.join(row)}\n" for row in rows))
+    words = ["pathe", "predict", *(str(ROOT / "models" / name) for name in model)]
+    words += ["--data", str(tmp_path / "g.csv"), "--head", "b", "--relation", "isa"]
+    code = f"""
+import sys
+sys.argv = {words!r}
+from pathe.cli.main import main
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code
+slow = ("pandas", "lightning", "torch._dynamo", "torch.fx.experimental.symbolic_shapes", "sympy")
+print([m for m in slow if m in sys.modules])
+"""
+    assert run_python(code).splitlines()[-1] == "[]"

@@ -114,6 +114,15 @@ def test_a_damaged_run_folder_is_refused_in_words(tmp_path, name, raw):
     assert len(str(caught.value)) < 1000
 
 
+@pytest.mark.parametrize("raw", [b'{"dpoch": 0, "loss": 1.0}\n', b'{"epoch": 0, "loss": "x"}\n'])
+def test_damaged_metrics_are_refused_in_words_when_only_the_report_is_left(tmp_path, raw):
+    train(toy(), tmp_path / "run", max_epochs=1)
+    (tmp_path / "run" / "result.json").unlink()
+    (tmp_path / "run" / "metrics.jsonl").write_bytes(raw)
+    with pytest.raises(PatheError, match=r"metrics.jsonl: line 1 isn't a record of metrics"):
+        train(toy(), tmp_path / "run", resume=True, max_epochs=1)
+
+
 def test_half_a_line_of_metrics_is_left_out(tmp_path):
     train(toy(), tmp_path / "run", max_epochs=1)
     with (tmp_path / "run" / "metrics.jsonl").open("a") as file:

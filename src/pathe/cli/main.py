@@ -112,17 +112,19 @@ def main() -> None:
             app(args)
         return
     try:
-        with _stoppable():
-            _guarded(args, as_json)
+        with _stoppable() as signals:
+            _guarded(args, as_json, signals)
     except MemoryError as error:  # while another error was being told
         _fail(error, OUT_OF_MEMORY, 2, as_json)
 
 
-def _guarded(args: list[str], as_json: bool) -> None:
-    """Runs a command and tells its error."""
+def _guarded(args: list[str], as_json: bool, signals: list[int]) -> None:
+    """Runs a command and tells its error; `signals` are those that were to stop it."""
     try:
         _run(args, as_json)
     except Exception as error:
+        if signals and not isinstance(error, Interrupted):  # Python may raise another error instead
+            raise SystemExit(128 + signals[-1]) from None
         code, text = _explain(error)
         _fail(error, text, code, as_json)
 
@@ -141,19 +143,24 @@ def _run(args: list[str], as_json: bool) -> None:
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
-    """Ends a command on Ctrl-C and SIGTERM with their exit codes, after it has cleaned up."""
+def _stoppable() -> Iterator[list[int]]:
+    """Ends a command on Ctrl-C and SIGTERM with their exit codes, after it has cleaned up.
+
+    Yields a list of the signals that have come.
+    """
+    signals: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield signals
         return
 
     def stop(signum: int, frame: Any) -> None:
+        signals.append(signum)
         raise SystemExit(128 + signum)
 
     names = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
     before = {signum: signal.signal(signum, stop) for signum in names}
     try:
-        yield
+        yield signals
     except SystemExit as ended:
         for signum, name in names.items():
             if ended.code == 128 + signum and not isinstance(ended.__context__, Interrupted):

@@ -51,13 +51,15 @@ class Interrupted(PatheError):
 
 def lacks_memory(error: BaseException) -> bool:
     """Whether an error, or one that led to it, says that there is too little memory."""
-    torch = sys.modules.get("torch")
-    if isinstance(error, MemoryError) or (torch and isinstance(error, torch.OutOfMemoryError)):
-        return True
-    if _NO_MEMORY.search(str(error)):
-        return True
-    before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return before is not None and lacks_memory(before)
+    torch, seen = sys.modules.get("torch"), list[int]()
+    out_of = (MemoryError, torch.OutOfMemoryError) if torch else MemoryError
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:  # a chain can end in a circle
+        if isinstance(link, out_of) or _NO_MEMORY.search(str(link)):
+            return True
+        seen.append(id(link))
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return False
 
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> str:

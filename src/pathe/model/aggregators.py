@@ -46,7 +46,7 @@ class TransformerAggregator(Aggregator):
 
     def __init__(self, dim: int, n_layers: int, dropout: float, n_tokens: int = 1) -> None:
         super().__init__()
-        self.tokens = nn.Parameter(torch.randn(n_tokens, dim) * 0.02)
+        self.tokens = nn.Parameter(torch.randn(n_tokens, dim).mul_(0.02))
         self.layers = nn.ModuleList(EncoderLayer(dim, 1, dim, dropout) for _ in range(n_layers))
 
     def forward(self, x_UKD: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ class RelationLayer(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.meetings = nn.Parameter(torch.randn(N_MEETINGS, dim) / N_MEETINGS**0.5)
+        self.meetings = nn.Parameter(torch.randn(N_MEETINGS, dim).div_(N_MEETINGS**0.5))
         self.linear, self.norm = nn.Linear(2 * dim, dim), nn.LayerNorm(dim)
 
     def forward(self, x_QKD: Tensor, graph: Tensor) -> Tensor:

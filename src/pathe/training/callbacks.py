@@ -321,8 +321,10 @@ class MetricLines(pl.Callback):
             file.write(json.dumps(line) + "\n")
 
 
-def read_metric_lines(path: Path, key: str | None = None) -> list[dict[str, Any]]:
+def read_metric_lines(path: Path, key: str, *, numbers: bool = False) -> list[dict[str, Any]]:
     """Reads a file of JSON objects, each with a number under `key`; none if there is no file.
+
+    With `numbers`, nothing else may be in them.
 
     The last line may be half of one: a process was killed while it wrote it.
     """
@@ -334,8 +336,8 @@ def read_metric_lines(path: Path, key: str | None = None) -> list[dict[str, Any]
     for n, line in enumerate(raw.split(b"\n")[:-1], 1):
         try:
             record = dict(json.loads(line))
-            if key is not None:
-                float(record[key])
+            for value in (record[key], *(record.values() if numbers else ())):
+                float(value)
         except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
             raise ModelError(
                 f"{path}: line {n} isn't a record of metrics: modified. Remove that line."

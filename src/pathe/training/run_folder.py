@@ -153,4 +153,4 @@ def read_result(folder: Path) -> dict[str, Any]:
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """Reads the metrics of a run, one record per epoch."""
-    return read_metric_lines(folder / METRICS)
+    return read_metric_lines(folder / METRICS, "epoch", numbers=True)
