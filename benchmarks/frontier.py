@@ -202,7 +202,7 @@ def work(sizes: tuple[int, ...], degrees_A: Tensor, unkept: Unkept | None = None
     hops_A = torch.arange(hops + 1, device=degrees_A.device).repeat_interleave(counts)
     edges = float(((hops - hops_A) * degrees_A).sum())
     if unkept is not None:
-        edges += float((hops - 1 - hops_A[unkept.rows_U]).clamp(min=0).sum())
+        edges += float((hops + 1 - hops_A[unkept.rows_U].clamp(min=2)).sum())
         edges += float((hops - hops_A[unkept.from_L].clamp(min=1)).sum())
     return edges, float(sum(sizes[1:]))
 

@@ -212,24 +212,48 @@ def test_a_sample_stands_for_the_entities_that_are_not_kept():
     weights = torch.randn(kept.edges.relations_M.max() + 1, 4, generator=made)
     for hop in range(1, HOPS + 1):
         x = torch.randn(kept.sizes[hop - 1], 4, generator=made)
-        senders: dict[int, list[int]] = {}
+        samples: dict[int | str, list[int]] = {}  # by relation, and of a query
         for sender, kind in zip(
             kept.edges.neighbours_M.tolist(), kept.edges.relations_M.tolist(), strict=True
         ):
             b, v = names[sender]
-            if b * edges.n_entities + v in codes and sender < len(x):
-                senders.setdefault(kind, []).append(sender)
+            if b * edges.n_entities + v in codes and used(edges, keep, names, kind):
+                samples.setdefault(kind, []).append(sender)
+                samples.setdefault(f"query {b}", []).append(sender)
         expected = torch.zeros(kept.sizes[hop], 4)
-        for row in range(kept.sizes[hop - 2] if hop >= 2 else 0):
+        for row in range(kept.sizes[hop] if hop >= 2 else 0):
             b, v = names[row]
             for slot in range(int(edges.offsets_E1[v]), int(edges.offsets_E1[v + 1])):
                 kind = int(edges.relations_M[slot]) * len(sources) + b
-                away = (b, int(edges.neighbours_M[slot])) not in names
-                if keep[slot] and away and kind in senders:
-                    expected[row] += x[senders[kind]].mean(0) * weights[kind]
+                if not keep[slot] or (b, int(edges.neighbours_M[slot])) in names:
+                    continue
+                own, every = samples.get(kind, []), samples.get(f"query {b}", [])
+                live = [s for s in own if s < len(x)] or [s for s in every if s < len(x)]
+                if not live:
+                    continue
+                group = own or every
+                share = sum(s < len(x) for s in group) / len(group)
+                share = 1 if row < kept.sizes[hop - 2] else share
+                expected[row] += share * x[live].mean(0) * weights[kind]
         assert hop < 2 or expected.abs().sum() > 0
         found = kept.with_unkept(torch.zeros_like(expected), x, weights, hop)
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def used(edges, keep, names, kind: int) -> bool:
+    """Whether an entity that isn't kept sends a message along a relation of one of the queries."""
+    n = int(edges.relations_M.max()) + 1
+    queries = max(b for b, _ in names) + 1
+    b, relation = kind % queries, kind // queries
+    assert relation < n
+    return any(
+        (b, v) in names and (b, u) not in names and kept
+        for v, u, k, kept in zip(
+            edges.owners_M.tolist(), edges.neighbours_M.tolist(),
+            edges.relations_M.tolist(), keep.tolist(), strict=True,
+        )
+        if k == relation
+    )  # fmt: skip
 
 
 def test_between_two_entities_are_those_on_paths():

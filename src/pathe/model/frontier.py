@@ -113,7 +113,8 @@ def completed(edges: Edges, keep_M: Tensor, sources_B: Tensor, chosen: Chosen, n
     used_L = (stand_in_K[union.neighbours_M.long()] & used_M).nonzero().squeeze(1)
     places_L, order_L = places_M[used_L].sort(stable=True)
     from_L = union.neighbours_M[used_L[order_L]].long()
-    parts = relations_R, rows_U, places_U, counts_U[order_U].float(), from_L, places_L
+    counts_U = counts_U[order_U].float()
+    parts = len(sources_B), relations_R, rows_U, places_U, counts_U, from_L, places_L
     return replace(kept, unkept=Unkept(*parts))
 
 

@@ -73,9 +73,11 @@ class Unkept(Tensors):
     """Edges to rows from entities that a frontier doesn't keep, counted by row and relation.
 
     A few kept rows stand for these entities: each edge's message is that of the mean state of those
-    with edges of the same relation. Relations are those of the joined graph, see `join_edges`.
+    with edges of the same relation, or of all if none has one. Relations are those of the joined
+    graph, see `join_edges`.
     """
 
+    n_queries: int
     relations_R: Tensor  # those that are used
     rows_U: Tensor  # ascending
     places_U: Tensor  # in relations_R
@@ -83,19 +85,44 @@ class Unkept(Tensors):
     from_L: Tensor  # rows that stand for others, sorted by relation
     places_L: Tensor  # in relations_R
 
-    def messages(self, x_AD: Tensor, weights_RD: Tensor, n_rows: int) -> Tensor:
-        """Returns the sums of messages at the first n_rows rows."""
+    def messages(self, x_AD: Tensor, weights_RD: Tensor, n_whole: int, n_rows: int) -> Tensor:
+        """Returns the sums of messages at the first n_rows rows.
+
+        From row `n_whole` on, only some entities with an edge to a row have a state yet: as large a
+        share as among those that stand for them.
+        """
         live_L = self.from_L < len(x_AD)
-        counts_R = torch.bincount(self.places_L[live_L], minlength=len(self.relations_R))
-        starts_R = counts_R.cumsum(0) - counts_R
-        mean_RD = F.embedding_bag(self.from_L[live_L], x_AD, starts_R, mode="mean")
+        places_N = self.places_L[live_L]
+        all_R, live_R = (self._counts(places) for places in (self.places_L, places_N))
+        sums_RD = _sums_of(x_AD, self.from_L[live_L], live_R)
+        queries_R = self.relations_R % self.n_queries
+        order_R, counts_B = queries_R.argsort(stable=True), torch.bincount(queries_R)
+        sums_BD = _sums_of(sums_RD, order_R, counts_B)
+        all_B, live_B = (
+            _sums_of(n_R[:, None].float(), order_R, counts_B)[:, 0] for n_R in (all_R, live_R)
+        )
+        lone_R = live_R == 0
+        sums_RD = torch.where(lone_R[:, None], sums_BD[queries_R], sums_RD)
+        mean_RD = sums_RD / torch.where(lone_R, live_B[queries_R], live_R).clamp(min=1)[:, None]
+        share_R = torch.where(
+            all_R > 0, live_R / all_R.clamp(min=1), (live_B / all_B.clamp(min=1))[queries_R]
+        )
         messages_RD = mean_RD * weights_RD[self.relations_R]
         own_U = self.rows_U < n_rows
-        counts_N = torch.bincount(self.rows_U[own_U], minlength=n_rows)
-        starts_N, each_U = counts_N.cumsum(0) - counts_N, self.counts_U[own_U]
-        return F.embedding_bag(
-            self.places_U[own_U], messages_RD, starts_N, mode="sum", per_sample_weights=each_U
-        )
+        rows_N, places_N, each_N = self.rows_U[own_U], self.places_U[own_U], self.counts_U[own_U]
+        each_N = torch.where(rows_N < n_whole, each_N, each_N * share_R[places_N])
+        return _sums_of(messages_RD, places_N, torch.bincount(rows_N, minlength=n_rows), each_N)
+
+    def _counts(self, places_N: Tensor) -> Tensor:
+        return torch.bincount(places_N, minlength=len(self.relations_R))
+
+
+def _sums_of(
+    values_ND: Tensor, places_M: Tensor, sizes_S: Tensor, weights_M: Tensor | None = None
+) -> Tensor:
+    """Returns (S, D) sums over consecutive groups of places of these sizes."""
+    starts_S = sizes_S.cumsum(0) - sizes_S
+    return F.embedding_bag(places_M, values_ND, starts_S, mode="sum", per_sample_weights=weights_M)
 
 
 @dataclass(frozen=True)
@@ -169,12 +196,12 @@ class Kept(Tensors):
         """Adds the messages of entities that aren't kept to those of one hop.
 
         If a row was reached at hop h, all of its neighbours are reached by hop h + 1, kept or not.
-        So their messages arrive from hop h + 2 on.
+        So all their messages arrive from hop h + 2 on, and a share of them before.
         """
         if self.unkept is None or hop < 2:
             return arrived_OD
-        more_ND = self.unkept.messages(x_AD, weights_RD, self.sizes[hop - 2])
-        return arrived_OD + F.pad(more_ND, (0, 0, 0, len(arrived_OD) - len(more_ND)))
+        sizes = self.sizes[hop - 2], len(arrived_OD)
+        return arrived_OD + self.unkept.messages(x_AD, weights_RD, *sizes)
 
     @property
     def rows(self) -> Reach:
