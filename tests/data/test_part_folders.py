@@ -81,12 +81,18 @@ def test_a_bad_row_is_located_in_its_part(tmp_path):
         KnowledgeGraph.read(tmp_path)
 
 
-@pytest.mark.parametrize("note", ["README.md", "readme.txt", "LICENSE", "About.md", "_SUCCESS"])
+@pytest.mark.parametrize("note", ["README.md", "readme.txt", "LICENSE", "notes.v1.md", "_SUCCESS"])
 def test_notes_beside_parts_are_not_read(tmp_path, note):
     (tmp_path / "part-0.tsv").write_text("a\tr\tb\n")
     (tmp_path / "part-1.tsv").write_text("b\tr\tc\n")
     (tmp_path / note).write_text("A graph of three entities.\n")
     assert len(KnowledgeGraph.read(tmp_path).train) == 2
+
+
+def test_relations_may_have_names_of_notes(tmp_path):
+    for name in ("citation", "license", "author"):
+        (tmp_path / f"{name}.tsv").write_text(f"a\t{name}\tb\n")
+    assert len(KnowledgeGraph.read(tmp_path).train) == 3
 
 
 def test_files_of_several_formats_are_no_parts(tmp_path):

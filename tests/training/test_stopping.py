@@ -20,6 +20,7 @@ from pathe.core.config import configure
 from pathe.core.errors import ConfigError, Interrupted, PatheError
 from pathe.core.files import locked
 from pathe.training import run as runs
+from pathe.training.run_folder import read_metrics
 from pathe.training.vector_learner import PathELearner
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
@@ -53,7 +54,7 @@ def test_a_stopped_run_saves_and_resumes(tmp_path, monkeypatch, signum):
     assert resumed["mrr"] == straight["mrr"]
     ours, theirs = weights(tmp_path / "run"), weights(tmp_path / "straight")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    rows = [runs.read_metrics(tmp_path / name) for name in ("run", "straight")]
+    rows = [read_metrics(tmp_path / name) for name in ("run", "straight")]
     one, other = ([row["loss"] for row in found if "loss" in row] for found in rows)
     assert len(one) == 2
     assert one == pytest.approx(other)  # of whole epochs, also of the one that was interrupted

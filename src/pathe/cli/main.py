@@ -114,12 +114,12 @@ def main() -> None:
     try:
         with _stoppable() as signals:
             _guarded(args, as_json, signals)
-    except MemoryError as error:  # while another error was being told
+    except MemoryError as error:  # while another error was being reported
         _fail(error, OUT_OF_MEMORY, 2, as_json)
 
 
 def _guarded(args: list[str], as_json: bool, signals: list[int]) -> None:
-    """Runs a command and tells its error; `signals` are those that were to stop it."""
+    """Runs a command and reports its error; `signals` are those received so far."""
     try:
         _run(args, as_json)
     except Exception as error:

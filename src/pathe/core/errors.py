@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import re
 import sys
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ _NO_MEMORY = re.compile(
     r"DefaultCPUAllocator: |unable to mmap .*Cannot allocate memory|CUDA error: out of memory|"
     r"\Acould not create a primitive|\Acan't start new thread|Failed to launch worker thread|"
     r"failed to map segment from shared object|\Aerror return without exception set|"
-    r"returned NULL without setting an exception|: out of memory\Z"
+    r"_find_and_load at \w+> returned NULL without setting an exception|: out of memory\Z"
 )
 
 
@@ -50,15 +51,18 @@ class Interrupted(PatheError):
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether an error, or one that led to it, says that there is too little memory."""
+    """Whether an error, or its cause, says that there is too little memory."""
     torch, seen = sys.modules.get("torch"), list[int]()
     out_of = (MemoryError, torch.OutOfMemoryError) if torch else MemoryError
     link: BaseException | None = error
     while link is not None and id(link) not in seen:  # a chain can end in a circle
         if isinstance(link, out_of) or _NO_MEMORY.search(str(link)):
             return True
+        if isinstance(link, OSError) and link.errno == errno.ENOMEM:
+            return True
         seen.append(id(link))
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+        loading = isinstance(link, ImportError | OSError) and not link.__suppress_context__
+        link = link.__cause__ or (link.__context__ if loading else None)
     return False
 
 

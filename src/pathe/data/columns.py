@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pathe.core.errors import DataError
+from pathe.core.errors import DataError, lacks_memory
 from pathe.core.files import check_new_folder, check_place
 from pathe.core.types import PARTS, Fact, chunks, is_fact
 from pathe.data.compressed import open_compressed
@@ -189,9 +189,9 @@ def reading(path: Path, where: Callable[[], str] = str) -> Iterator[None]:
         yield
     except PermissionError as error:
         raise DataError(f"{path}: can't be read (no permission).") from error
-    except MemoryError:  # of Arrow, which counts it among its own
-        raise
     except BROKEN as error:
+        if lacks_memory(error):
+            raise
         raise DataError(
             f"{path}: can't be read{where()} ({error}). "
             "The file is truncated or corrupt: download or write it again."

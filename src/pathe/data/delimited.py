@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from pathe.core.errors import DataError
+from pathe.core.errors import DataError, lacks_memory
 from pathe.core.types import PARTS, Fact, whole_number
 from pathe.data.columns import (
     BROKEN,
@@ -69,9 +69,9 @@ def text_batches(path: Path, options: ReadOptions, report: ReadReport) -> Iterat
         for columns in checked(_fast_batches(path, layout)):
             yield columns
             n_read += len(columns[0])
-    except MemoryError:
-        raise
-    except BROKEN:
+    except BROKEN as error:
+        if lacks_memory(error):
+            raise
         # Only the slow parser can name a bad line, skip it, or read a line longer than a block.
         rest = islice(_slow_rows(path, layout, options, report), n_read, None)
         yield from checked(row_batches(rest))
@@ -162,7 +162,7 @@ def _fast_batches(path: Path, layout: _Layout) -> Iterator[list[Any]]:
     picked = [names[i] for i in layout.picks]
     quoted, types = layout.quoted, dict.fromkeys(names, pa.large_binary())
     how = {"quote_char": '"' if quoted else False, "double_quote": quoted}
-    check_threads(pa.cpu_count() + 1)  # those that parse, and one that reads ahead
+    check_threads()
     reader = pacsv.open_csv(
         _Ended(open_stream(path), layout) if quoted else open_stream(path),
         pacsv.ReadOptions(column_names=names, block_size=_BLOCK),

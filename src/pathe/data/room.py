@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
-from pathe.core.errors import DataError
+import pyarrow as pa
+
+from pathe.core.errors import DataError, PatheError
 
 MOST = "PATHE_MAX_MEMORY"  # the environment variable with the GiB that reading a file may take
 SMALL = 256 << 20  # bytes that it may take anyway
@@ -38,20 +41,26 @@ class Room:
             )
 
 
-def check_threads(count: int) -> None:
-    """Raises MemoryError unless `count` threads can run at once.
+@cache
+def check_threads() -> None:
+    """Raises PatheError unless the threads that Arrow reads text with can be started.
 
-    Arrow's reader of text waits forever for a thread that the system doesn't start.
+    Arrow would wait forever for a thread that can't. Once its threads run, they stay.
     """
+    wanted = pa.cpu_count() + 1  # those that parse, and one that reads ahead
     done = threading.Event()
     started: list[threading.Thread] = []
     try:
-        for _ in range(count):
+        for _ in range(wanted):
             thread = threading.Thread(target=done.wait, daemon=True)
             thread.start()
             started.append(thread)
     except RuntimeError as error:
-        raise MemoryError(f"{count} threads are needed; {len(started)} can be started") from error
+        raise PatheError(
+            f"Reading text takes {wanted} threads, but only {len(started)} can be started: there "
+            "is too little memory, or a limit on processes. Raise it, or set the environment "
+            "variable OMP_NUM_THREADS to a smaller number."
+        ) from error
     finally:
         done.set()
         for thread in started:

@@ -8,7 +8,7 @@ from pathe.core.errors import DataError
 from pathe.data.columns import split_suffix
 
 SPLITS = ("train", "valid", "test")
-_NOTES = ("readme", "license", "licence", "notice", "citation", "changelog")  # and any .md
+_NOTES = ("readme", "license", "licence", "notice", "citation", "changelog")
 _ALIASES = {"training": "train", "dev": "valid", "validation": "valid", "testing": "test"}
 
 
@@ -53,8 +53,8 @@ def _shown(folder: Path) -> list[Path]:
 
 
 def _is_note(path: Path) -> bool:
-    stem, _, suffix = path.name.lower().partition(".")
-    return stem in _NOTES or suffix == "md"
+    name = path.name.lower()
+    return name.endswith(".md") or (Path(name).stem in _NOTES and Path(name).suffix in ("", ".txt"))
 
 
 def stems(folder: Path) -> dict[str, list[Path]]:

@@ -89,7 +89,7 @@ def build(config: Config, n_relations: int) -> PathE | FoundationModel:
 
 
 class _Undrawn(TorchFunctionMode):
-    """Leaves out what fills weights: on the device "meta", it imports torch's compiler (0.8 s)."""
+    """Skips initialization, which imports torch's compiler on the device "meta" (0.8 s)."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func.__name__.endswith("_") and not func.__name__.endswith("__"):  # in place

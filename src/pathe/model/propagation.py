@@ -72,9 +72,9 @@ class Reach(Tensors):
 class Unkept(Tensors):
     """Edges to rows from entities that a frontier doesn't keep, counted by row and relation.
 
-    A few kept rows stand for these entities: each edge's message is that of the mean state of those
-    with edges of the same relation, or of all if none has one. Relations are those of the joined
-    graph, see `join_edges`.
+    A sample of kept rows stands for these entities: each edge's message is that of the mean state
+    over the sample's edges of the same relation, or over all of its edges where none of these has
+    been reached. Relations are those of the joined graph, see `join_edges`.
     """
 
     n_queries: int
@@ -88,8 +88,8 @@ class Unkept(Tensors):
     def messages(self, x_AD: Tensor, weights_RD: Tensor, n_whole: int, n_rows: int) -> Tensor:
         """Returns the sums of messages at the first n_rows rows.
 
-        From row `n_whole` on, only some entities with an edge to a row have a state yet: as large a
-        share as among those that stand for them.
+        Entities that aren't kept may not have been reached yet. From row `n_whole` on, messages are
+        scaled by the share of sampled edges whose source has been reached.
         """
         live_L = self.from_L < len(x_AD)
         places_N = self.places_L[live_L]

@@ -235,7 +235,7 @@ class VectorScorer(Scorer):
     def __init__(
         self, model: PathE, featurizer: Featurizer, seed: int = 0, frontier: int | None = None
     ) -> None:
-        """`frontier` is what `frontier_size` calls wanted, but by default there is none."""
+        """`frontier` is the number of entities to keep per query; None or 0 keeps all."""
         self.model, self.seed, self.n_paths = model, seed, featurizer.n_paths
         self._frontier = frontier or 0
         self.vectors = EntityVectors(model, featurizer, seed)
@@ -257,6 +257,8 @@ class VectorScorer(Scorer):
         return self._frontier_size(self._frontier) if self.bridged else 0
 
     def ensure(self, entities: Tensor, progress: Progress | None = None) -> None:
+        if self.frontier:  # all entities are candidates for it
+            self.vectors.all(progress)
         self.vectors.ensure(entities, progress)
 
     def warm(self, progress: Progress | None = None) -> None:
@@ -336,6 +338,7 @@ class VectorScorer(Scorer):
         paths = PathScore(self.model, self.featurizer, triple_3, part, self.seed)
         return TripleScore(paths, self.bridge_score(triple_3, part, held_out))
 
+    @torch.no_grad()
     def bridge_score(
         self, triple_3: Tensor, part: Part, held_out: HeldOut | None = None
     ) -> BridgeScore | None:

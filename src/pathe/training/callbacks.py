@@ -322,9 +322,9 @@ class MetricLines(pl.Callback):
 
 
 def read_metric_lines(path: Path, key: str, *, numbers: bool = False) -> list[dict[str, Any]]:
-    """Reads a file of JSON objects, each with a number under `key`; none if there is no file.
+    """Reads a file of JSON objects, each with an integer under `key`; none if there is no file.
 
-    With `numbers`, nothing else may be in them.
+    With `numbers`, all of their values must be numbers.
 
     The last line may be half of one: a process was killed while it wrote it.
     """
@@ -336,8 +336,10 @@ def read_metric_lines(path: Path, key: str, *, numbers: bool = False) -> list[di
     for n, line in enumerate(raw.split(b"\n")[:-1], 1):
         try:
             record = dict(json.loads(line))
-            for value in (record[key], *(record.values() if numbers else ())):
-                float(value)
+            if type(record[key]) is not int:
+                raise ValueError
+            if numbers and not all(type(value) in (int, float) for value in record.values()):
+                raise ValueError
         except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
             raise ModelError(
                 f"{path}: line {n} isn't a record of metrics: modified. Remove that line."

@@ -50,6 +50,7 @@ from pathe.training.callbacks import (
     TimeLimit,
     WholeFiles,
     quiet,
+    read_metric_lines,
     stopping,
     tf32,
 )
@@ -72,7 +73,6 @@ from pathe.training.run_folder import (
     check_resumable,
     ended_epochs,
     owned,
-    read_metrics,
     stored_rate,
 )
 from pathe.training.start import build_learner
@@ -381,7 +381,8 @@ def _record(
         "config": run.config.as_dict(),
     }
     if find_spec("matplotlib"):
-        plot_run(read_metrics(run.folder), result, run.folder / REPORT)
+        lines = read_metric_lines(run.folder / METRICS, "epoch", numbers=True)
+        plot_run(lines, result, run.folder / REPORT)
     else:
         run.say(f"no {REPORT}: plots need matplotlib (pip install 'pathe[plots]')")
     write_json(run.folder / RESULT, result)  # last: it says that the run is finished

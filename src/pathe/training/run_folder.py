@@ -152,5 +152,5 @@ def read_result(folder: Path) -> dict[str, Any]:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """Reads the metrics of a run, one record per epoch."""
-    return read_metric_lines(folder / METRICS, "epoch", numbers=True)
+    """Reads the metrics of a run, one record per epoch or validation."""
+    return read_metric_lines(folder / METRICS, "step")
