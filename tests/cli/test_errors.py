@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import threading
+import time
 
 import pyarrow as pa
 import pytest
@@ -223,6 +224,27 @@ def test_an_error_of_an_import_that_lacks_memory_is_told_as_such(monkeypatch, pl
 
     monkeypatch.setattr(main, "app", fails)
     assert "out of memory: request less" in refused("analyze", "data", cwd=place)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_where_python_ignores_exceptions_still_stops(monkeypatch, place, name):
+    number = getattr(signal, name)
+
+    class Late:
+        def __del__(self):
+            signal.raise_signal(number)
+
+    def runs(*given, **more):
+        Late()
+        for _ in range(1000):
+            time.sleep(0.01)
+        raise AssertionError("the signal was lost")
+
+    monkeypatch.setattr(main, "app", runs)
+    ended = pathe("analyze", "data", cwd=place)
+    assert ended.returncode == 128 + number
+    assert "stopped by" in ended.stderr
+    assert "ignored" not in ended.stderr
 
 
 def test_errors_that_lead_to_each_other_are_looked_at_once():

@@ -6,6 +6,7 @@ import atexit
 import gc
 import inspect
 import json
+import os
 import signal
 import sys
 import threading
@@ -157,8 +158,18 @@ def _stoppable() -> Iterator[list[int]]:
         signals.append(signum)
         raise SystemExit(128 + signum)
 
+    def ignored(found: sys.UnraisableHookArgs) -> None:
+        """Sends a signal again that came where Python ignores exceptions, as in `__del__`."""
+        if signals and isinstance(found.exc_value, SystemExit):
+            again = threading.Timer(0.01, os.kill, (os.getpid(), signals[-1]))
+            again.daemon = True
+            again.start()
+        else:
+            hook(found)
+
     names = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
     before = {signum: signal.signal(signum, stop) for signum in names}
+    hook, sys.unraisablehook = sys.unraisablehook, ignored
     try:
         yield signals
     except SystemExit as ended:
@@ -167,6 +178,7 @@ def _stoppable() -> Iterator[list[int]]:
                 tell(f"stopped by {name}")
         raise
     finally:
+        sys.unraisablehook = hook
         for signum, old in before.items():
             signal.signal(signum, old)
 
