@@ -58,8 +58,8 @@ def check_threads() -> None:
     except RuntimeError as error:
         raise PatheError(
             f"Reading text takes {wanted} threads, but only {len(started)} can be started: there "
-            "is too little memory, or a limit on processes. Raise it, or set the environment "
-            "variable OMP_NUM_THREADS to a smaller number."
+            "is too little memory, or a limit on processes. Raise that limit, or set the "
+            "environment variable OMP_NUM_THREADS to a smaller number."
         ) from error
     finally:
         done.set()
